@@ -423,7 +423,11 @@ class Pool(Part):
     device_classes: InAPIServer[frozenset[SubdomainName]] = frozenset()
     """DeviceClasses (DRA) of the nodes' devices."""
     taints: InAPIServer[tuple[Taint, ...]] = ()
-    """The taints of the nodes."""
+    """The taints that fence the nodes: GPU Pods tolerate them, and no other Pod may tolerate one of
+    them."""
+    tolerate: InReplica[tuple[Taint, ...]] = ()
+    """Further taints of nodes of the pool that GPU Pods tolerate, such as one for spot instances or
+    for a team. Other Pods may tolerate them as well: they fence nothing."""
     node_selector: InAPIServer[Mapping[QualifiedName, LabelValue]] = field(default_factory=dict)
     """The labels that identify the nodes, all of them. A label with a value is the short form of an
     entry of matchExpressions. A pool with deviceClasses and a taint needs no labels: its nodes are
@@ -454,6 +458,12 @@ class Pool(Part):
                 "has no label that its nodes must have: nodes without a GPU meet NotIn and "
                 "DoesNotExist as well; add nodeSelector, or matchExpressions with In or Exists"
             )
+        for taint in self.tolerate:
+            if any(own.includes(taint) or taint.includes(own) for own in self.taints):
+                raise ValueError(
+                    f"has the taint {taint} in taints, which fence, and in tolerate; remove it from "
+                    "one of the two"
+                )
         if not self.selector and not (self.device_classes and self.fence):
             raise ValueError(
                 "has no labels of its nodes; set nodeSelector or matchExpressions, or else both "
@@ -520,6 +530,11 @@ class Pool(Part):
     def fence(self) -> tuple[Taint, ...]:
         """The taints that keep Pods off the nodes of the pool."""
         return tuple(taint for taint in self.taints if taint.effect in FENCING_EFFECTS)
+
+    @property
+    def tolerated(self) -> tuple[Taint, ...]:
+        """The taints for which GPU Pods get tolerations."""
+        return (*self.fence, *(each for each in self.tolerate if each.effect in FENCING_EFFECTS))
 
     @cached_property
     def vendors(self) -> frozenset[str]:
@@ -799,7 +814,7 @@ class Policy(Part):
         for taint in self.quarantine_taints:
             quarantined.setdefault((taint.key, taint.effect), set()).add(taint.value)
         for pool in self.pools:
-            for taint in pool.taints:
+            for taint in (*pool.taints, *pool.tolerate):
                 values = quarantined.get((taint.key, taint.effect))
                 # Without a value, a taint includes those with any.
                 if values and (taint.value is None or values & {None, taint.value}):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial, reduce
-from operator import or_
+from operator import and_, or_
 
 from policies.kubernetes.nodes import NodeIndex, NodeSet
 from policies.kubernetes.scheduling import Alternative
@@ -53,7 +53,7 @@ class NodesOfPools:
         """The nodes from which devices of the pool are accessible, without the labels of any pool.
         None if the pool has no labels."""
         self._nodes = {
-            pool: labeled | of_no_pool & (nodes.fenced_by(pool.taints) | having[pool])
+            pool: labeled | of_no_pool & (_fenced(pool, labeled, nodes) | having[pool])
             for pool, labeled in self._labeled.items()
         }
         self.all: NodeSet = reduce(or_, self._nodes.values(), 0)
@@ -92,6 +92,17 @@ class NodesOfPools:
             pools = tuple(pool for pool, numbers in self._nodes.items() if numbers >> number & 1)
             self._pools[number] = pools
         return pools
+
+
+def _fenced(pool: Pool, labeled: NodeSet, nodes: NodeIndex) -> NodeSet:
+    """Return the nodes whose taints are those of the pool.
+
+    Of taints that each node with the labels of the pool has, a node needs all.
+    """
+    of_each = {taint: nodes.fenced_by((taint,)) for taint in pool.fence}
+    common = [found for found in of_each.values() if labeled and not labeled & ~found]
+    others = [found for found in of_each.values() if not labeled or labeled & ~found]
+    return reduce(or_, others, reduce(and_, common) if common else 0)
 
 
 def nodes_of_pools(policy: Policy, nodes: NodeIndex) -> NodesOfPools:

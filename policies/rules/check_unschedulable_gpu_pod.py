@@ -27,7 +27,13 @@ from policies.kubernetes.paths import descend, text_at
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.quantity import is_label_value, is_qualified_name
 from policies.kubernetes.readers import KUEUE, READERS, TOPOLOGY_ANNOTATIONS, TemplateReader
-from policies.kubernetes.scheduling import REQUIRED_TERMS, Alternative, tolerates
+from policies.kubernetes.scheduling import (
+    FENCING_EFFECTS,
+    REQUIRED_TERMS,
+    Alternative,
+    Taint,
+    tolerates,
+)
 from policies.kubernetes.workload import convert
 from policies.policy import Pool
 from policies.pool_nodes import nodes_of_pools
@@ -49,6 +55,12 @@ ID = "unschedulable-gpu-pod"
 
 _OPERATORS = (None, "", "Equal", "Exists", "Lt", "Gt")
 _EFFECTS = (None, "", "NoSchedule", "PreferNoSchedule", "NoExecute")
+_PASSES = re.compile(
+    "^(node[.](cloudprovider[.])?kubernetes[.]io/|ToBeDeleted|DeletionCandidate|karpenter[.]sh/)"
+    "|not-?(ready|installed)|un(ready|healthy|available)|start-?up|quarantin|maintenance|repair|drain"
+    "|remediat|cordon|readiness"
+)
+"""Keys of taints that nodes have for a while: a Pod waits until the taint is gone."""
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
 
@@ -90,6 +102,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     yield from _too_large(pod, requests, context)
     for request in requests:
         yield from _unmet(pod, request, nodes, context)
+        yield from _repelled(pod, request, nodes, context)
 
 
 def _invalid_tolerations(pod: Pod) -> Iterator[Finding]:
@@ -212,7 +225,7 @@ def _untolerated(pod: Pod, pool: Pool, what: str, reader: TemplateReader) -> Ite
     spec = mapping(pod.template.raw.get("spec"))
     written = convert({"spec": {"tolerations": spec.get("tolerations")}}, PodTemplate)
     tolerations = (written.spec.tolerations if written.spec else None) or ()
-    for taint in pool.fence:
+    for taint in pool.tolerated:
         if any(tolerates(each, taint) for each in tolerations):
             continue
         value = {"operator": "Exists"} if taint.value is None else {"value": taint.value}
@@ -262,6 +275,44 @@ def _unmet(
         f"the Pod requests {request.what}, and no known node of {request.pool_names} has "
         f"{label}; the Pod stays Pending until such a node joins the cluster",
         "Correct the node selection, or label a node",
+        "warn",
+    )
+
+
+def _repelled(
+    pod: Pod, request: DeviceRequest, nodes: NodeIndex, context: Context
+) -> Iterator[Finding]:
+    """Yield a warning if each node that the Pod selects has a taint that keeps the Pod off."""
+    known = nodes_of_pools(context.policy, nodes)
+    selected = reduce(or_, map(known.with_labels, request.pools), 0)
+    selected &= pod.selected_nodes(nodes).all
+
+    def repels(taint: Taint) -> bool:
+        return (
+            taint.effect in FENCING_EFFECTS
+            and not _PASSES.search(taint.key)
+            and not any(each.includes(taint) for each in context.policy.quarantine_taints)
+            and not any(tolerates(each, taint) for each in pod.spec.tolerations or ())
+        )
+
+    if not selected or selected & ~nodes.repelling(repels) or pod.spec.node_name:
+        return
+    if pod.kind == "DaemonSet" or selects_unlabeled(pod, request, context):
+        return
+    for template in joining(request.pools, context.facts):
+        if not any(map(repels, template.taints)):
+            return
+    first = next(nodes.nodes(selected))
+    taint = next(filter(repels, first.taints))
+    yield Finding(
+        ID,
+        pod.at("spec.tolerations"),
+        "the Pod tolerates no known node of the pool",
+        f"the Pod requests {request.what}, and each known node of {request.pool_names} that it "
+        f"selects has a taint that it does not tolerate, such as {taint} of node {first.name}; the "
+        "Pod stays Pending until a node without such a taint joins the cluster",
+        f"Add a toleration for {taint.key}, or have the cluster administrator add the taint to "
+        "tolerate of the pool in the policy",
         "warn",
     )
 

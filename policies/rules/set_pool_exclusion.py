@@ -47,7 +47,9 @@ def changes(pod: Pod, context: Context) -> Iterable[Addition]:
     if any(request.certain for request in context.device_requests):
         return ()
     tolerations = [each for each in pod.spec.tolerations or () if is_wildcard(each)]
-    tolerations += [toleration(taint) for pool in context.requested_pools for taint in pool.taints]
+    tolerations += [
+        toleration(taint) for pool in context.requested_pools for taint in pool.tolerated
+    ]
     if not tolerations or is_daemon_set_pod(pod, context):
         return ()
     pools = [pool for pool in pools_by_toleration(pod, tolerations, context) if pool.selector]

@@ -8,19 +8,19 @@ from policies.context import Context
 from policies.kubernetes.core_v1 import Toleration
 from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint, tolerates
+from policies.kubernetes.scheduling import Taint, tolerates
 
 ID = "pool-toleration"
 SUMMARY = "the tolerations for the taints of the pool"
 
 
 def changes(pod: Pod, context: Context) -> Iterator[Addition]:
-    """Append a toleration for each taint of the requested pools without a toleration."""
+    """Append a toleration for each taint of the requested pools without one."""
     tolerations = list(pod.spec.tolerations or ())
     added: list[Toleration] = []
     for pool in context.requested_pools:
-        for taint in pool.taints:
-            if taint.effect in FENCING_EFFECTS and not _is_tolerated(taint, tolerations):
+        for taint in pool.tolerated:
+            if not _is_tolerated(taint, tolerations):
                 added.append(toleration(taint))
                 tolerations.append(added[-1])
     if added:

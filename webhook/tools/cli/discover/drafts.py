@@ -415,7 +415,7 @@ class _Drafting:
                 fencing.discard(taint)
         self.findings += [
             f"{pool.where} have the taint {taint}{',' * why.startswith('which')} {why}. It is not "
-            "part of the pool, so GPU Pods must tolerate it themselves"
+            "part of taints. If GPU Pods should run there, add it to tolerate of the pool"
             for taint, why in unfit.items()
         ]
         fenced = {m: m.name for m in pool.members if not fencing.isdisjoint(m.taints)}

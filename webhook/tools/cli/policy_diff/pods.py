@@ -211,7 +211,7 @@ def _traits(pool: Pool, versions: Sequence[Pool], shared: Sequence[Pool]) -> Ite
     ``versions`` are the pool before and after, ``shared`` the pools with a device of it.
     """
     yield from _devices(pool, versions)
-    yield from tolerations(pool.taints)
+    yield from tolerations((*pool.taints, *pool.tolerate))
     left_out = ((each.key, each.values) for each in pool.match_expressions if each.is_negative)
     for key, own in (*pool.selector.items(), *left_out):
         known = [*own, *(value for other in shared for value in other.selector.get(key, ()))]
