@@ -461,8 +461,8 @@ class Pool(Part):
         for taint in self.tolerate:
             if any(own.includes(taint) or taint.includes(own) for own in self.taints):
                 raise ValueError(
-                    f"has the taint {taint} in taints, which fence, and in tolerate; remove it from "
-                    "one of the two"
+                    f"has the taint {taint} in taints, which fence, and in tolerate; remove it "
+                    "from one of the two"
                 )
         if not self.selector and not (self.device_classes and self.fence):
             raise ValueError(

@@ -7,7 +7,7 @@ from functools import reduce
 from operator import and_, or_
 from typing import NamedTuple
 
-from policies.candidates import has_labels
+from policies.candidates import failing, has_labels
 from policies.context import Context
 from policies.facts import Facts
 from policies.kubernetes.claims import class_of_resource
@@ -179,6 +179,17 @@ def selects_unlabeled(pod: Pod, request: DeviceRequest, context: Context) -> boo
     known = nodes_of_pools(context.policy, nodes)
     unlabeled = reduce(or_, (known.without_labels[pool] for pool in request.pools), 0)
     return bool(unlabeled & _with_device(request, nodes) & pod.selected_nodes(nodes).all)
+
+
+def is_excluded(pod: Pod, context: Context) -> bool:
+    """Return whether the Pod's own node selection excludes the nodes with its device."""
+    return any(
+        each.certain
+        and each.devices
+        and len(failing("selection", pod, each, context)) == len(each.pools)
+        and not selects_unlabeled(pod, each, context)
+        for each in context.distinct_requests
+    )
 
 
 def _with_device(request: DeviceRequest, nodes: NodeIndex) -> NodeSet:

@@ -36,6 +36,7 @@ from policies.vocabulary import describe_pools
 
 _AMOUNT = re.compile(r"[0-9]{0,18}(\.[0-9]{1,18})?", re.ASCII)
 _COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)
+_MOST_NAMES = 8
 
 Condition = Literal["devices", "selection", "namespace", "size", "shares"]
 """What a pool does not meet that offers a requested device and is not a candidate."""
@@ -256,6 +257,18 @@ def _number(ask: Ask, pool: Pool, scope: Scope) -> float:
         return inf
     of_pool = nodes_of_pools(scope.policy, nodes).of(pool)
     return max(nodes.offers(implicit_resource(ask.device_class), of_pool), default=inf)
+
+
+def offered_by(pool: Pool, scope: Scope) -> list[str]:
+    """Return the names by which Pods can request the pool's devices, as known nodes offer them."""
+    nodes = scope.facts.nodes
+    names: list[str] = []
+    if nodes is not None:
+        numbers = nodes_of_pools(scope.policy, nodes).of(pool)
+        own = sorted(name for name in nodes.resources() if name in pool.resources)
+        names = [name for name in own if nodes.offering(name) & numbers]
+    names = (names or pool.resources.patterns)[:_MOST_NAMES]
+    return names or [f"a claim on {min(pool.device_classes)}"]
 
 
 def claimed_of_host(pod: Pod, resource: str, scope: Scope) -> int:

@@ -210,10 +210,10 @@ class NodeIndex:
     def repelling(self, repels: Callable[[Taint], bool]) -> NodeSet:
         """Return the nodes that carry a taint that repels."""
         found: NodeSet = 0
-        keys = self._taints.keys()
-        for key, own in ((key, own) for key in keys for own in self._taints.values(key)):
-            if any(map(repels, own)):
-                found |= self._taints.with_value(key, own)
+        for key in [*self._taints.keys()]:
+            for own in self._taints.values(key):
+                if any(map(repels, own)):
+                    found |= self._taints.with_value(key, own)
         return found
 
     def resources(self) -> Iterable[str]:

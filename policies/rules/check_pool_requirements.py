@@ -8,7 +8,6 @@ from math import floor
 
 from msgspec.structs import replace
 
-from policies.candidates import describe_labels, describe_selection
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.core_v1 import ObjectMeta
@@ -22,7 +21,7 @@ from policies.kubernetes.workload import convert
 from policies.policy import Pool, PoolRequirement
 from policies.reach import CONTROLLER_MANAGER, CONTROLLERS, is_kept_off
 from policies.requests import claimed_of_host, devices_in_pool
-from policies.vocabulary import QUEUE_LABEL, exclusion
+from policies.vocabulary import QUEUE_LABEL
 
 ID = "pool-requirements"
 SUMMARY = "the annotations that keep autoscalers from removing its node"
@@ -72,38 +71,16 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     for pool in within_reach or requested:
         for entry in pool.requires:
             for unmet in _unmet(pod, pool, entry, context):
-                others = _alternatives(pool, context)
-                instead = f". Or select another pool with {_selection(others, pool, context)}"
-                remediation = f"{unmet.remediation}{instead if others else ''}"
-                yield replace(unmet, remediation=remediation, action=entry.action)
+                yield replace(unmet, action=entry.action)
 
 
 def meets(pod: Pod, pool: Pool, context: Context) -> bool:
     """Return whether the Pod meets what the pool requires, as far as the policy enforces it."""
-    actions = context.policy.actions_in(context.request.namespace).written
-    return actions[ID] != "enforce" or not any(
+    return context.actions.written[ID] != "enforce" or not any(
         any(_unmet(pod, pool, entry, context))
         for entry in pool.requires
         if entry.action == "enforce"
     )
-
-
-def _alternatives(pool: Pool, context: Context) -> list[Pool]:
-    """Return the pools without requirements that offer what the Pod requests of this pool."""
-    requests = (each.pools for each in context.distinct_requests if pool in each.pools)
-    return [other for other in next(requests) if not other.requires]
-
-
-def _selection(others: list[Pool], pool: Pool, context: Context) -> str:
-    """Return how to select the nodes of others that are not of the pool as well."""
-    ways = [
-        f"a required node affinity with {describe_labels(other)} and {exclusion(pool, other)} "
-        f"(pool {other.name})"
-        if pool in context.policy.neighbors(other)
-        else describe_selection([other])
-        for other in others
-    ]
-    return " or ".join(ways)
 
 
 def changes(pod: Pod, context: Context) -> Iterator[Addition]:

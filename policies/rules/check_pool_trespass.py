@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from policies.candidates import why_closed
+from policies.candidates import describe_selection, has_labels, why_closed
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.core_v1 import PodSpec, Toleration
@@ -23,6 +23,7 @@ from policies.reach import (
     Named,
     foreign_pools,
     is_confined,
+    is_excluded,
     is_kept_off,
     is_mirror_pod,
     is_node_agent,
@@ -49,6 +50,7 @@ from policies.vocabulary import (
 from policies.wording import capitalized
 
 ID = "pool-trespass"
+UNSCHEDULABLE = "unschedulable-gpu-pod"
 
 
 def check(pod: Pod, context: Context) -> Iterable[Finding]:
@@ -80,10 +82,13 @@ def _findings(pod: Pod, context: Context, foreign: Sequence[Pool]) -> Iterator[F
     named = [*named_pools(pod, selectable, context, closed)]
     if closed and confined and not any(each.pools for each in named):
         yield from _by_shared_nodes(pod, foreign, closed, context)
+    is_denied = context.actions.written[UNSCHEDULABLE] == "enforce" and is_excluded(pod, context)
     for pools in _alike(pod, foreign, context):
-        if not confined:
-            yield from _by_toleration(pod, pools, named, context)
-        yield from _by_selection(pod, pools, named, context)
+        # A Pod that selects no node with its device has one finding, of the other rule.
+        if not is_denied or context.why_excluded(pools[0]):
+            if not confined:
+                yield from _by_toleration(pod, pools, named, context)
+            yield from _by_selection(pod, pools, named, context)
         yield from _by_node_name(pod, pools, closed, context)
 
 
@@ -174,6 +179,7 @@ def _by_toleration(
         for pool in reachable
         if pool not in bound and not _is_named_wherever_it_matches(pool, pod, named)
     ]
+    own = [taint for pool in context.requested_pools for taint in pool.tolerated]
     for index, toleration in enumerate(pod.spec.tolerations or ()):
         candidates = by_wildcard if is_wildcard(toleration) else reachable
         taints = {pool: reached_taint(toleration, pool.taints) for pool in candidates}
@@ -190,6 +196,10 @@ def _by_toleration(
         else:
             reason = f"{_subject(pod, reached[0], context)} tolerates the taint of GPU nodes"
             remediation = _remediation(TOLERATION, pod, reached, context)
+            # The Pod needs the toleration for its own pool, and gpufence may have added it.
+            if reached_taint(toleration, own) and has_labels(context.requested_pools):
+                own_nodes = describe_selection(context.requested_pools)
+                remediation = f"Select the nodes of its own pool: {own_nodes}"
         lack = _lack(pod, reached[0], context)
         covered = _covered(toleration)
         yield Finding(

@@ -15,8 +15,9 @@ from policies.kubernetes.paths import field_path
 from policies.kubernetes.pod import RESOURCE_SIDES, DeviceResource, Pod
 from policies.kubernetes.templates import group_kind
 from policies.policy import Policy, example_of
+from policies.requests import offered_by
 from policies.vendors import vendor_of
-from policies.wording import uncapitalized
+from policies.wording import listing, uncapitalized
 
 ID = "unknown-device-resource"
 
@@ -162,6 +163,8 @@ def _unknown(pod: Pod, resource: DeviceResource, context: Context) -> Iterator[F
             f"Rename {name} to {similar}",
         )
     elif vendor := vendor_of(name):
+        of_vendor = [pool for pool in policy.pools if vendor.domain in pool.vendors]
+        names = dict.fromkeys(each for pool in of_vendor for each in offered_by(pool, context))
         option = f" --preset {vendor.preset}" if vendor.preset else ""
         example = "" if vendor.preset is None else f": gpufence policy show{option} prints one"
         yield Finding(
@@ -170,7 +173,10 @@ def _unknown(pod: Pod, resource: DeviceResource, context: Context) -> Iterator[F
             "no pool offers a requested device",
             f"{requests}, which no pool of the policy offers, so that gpufence adds no toleration "
             "and no node affinity",
-            f"Have the cluster administrator add a pool for it{example}. For a device of pool "
+            f"Request {listing(names, 'or')} in place of {name}, or have the cluster administrator "
+            f"add a pool for it{example}"
+            if names
+            else f"Have the cluster administrator add a pool for it{example}. For a device of pool "
             f"{policy.pools[0].name}, {uncapitalized(policy.pools[0].request)} in place of {name}",
         )
 

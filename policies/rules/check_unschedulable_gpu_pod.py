@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 from itertools import islice
 from operator import or_
@@ -48,8 +49,15 @@ from policies.reach import (
     selects_unlabeled,
     unlabeled_nodes,
 )
-from policies.requests import DeviceRequest, NamedClaim, describe_counts, device_peaks
-from policies.vocabulary import QUEUE_LABEL
+from policies.requests import (
+    DeviceRequest,
+    NamedClaim,
+    describe_counts,
+    device_peaks,
+    offered_by,
+)
+from policies.vocabulary import QUEUE_LABEL, describe_pools
+from policies.wording import listing
 
 ID = "unschedulable-gpu-pod"
 
@@ -92,7 +100,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             yield from _unlabeled(pod, unlabeled, nodes, request)
         excluded = failing("selection", pod, request, context)
         if excluded and not selects_unlabeled(pod, request, context):
-            yield _excluded(pod, excluded, request)
+            yield _excluded(pod, excluded, request, context)
         if reader := reader or _reader_of(pod, context):
             yield from _untolerated(pod, request.pools[0], f"requests {request.what}", reader)
     if nodes is None:
@@ -304,15 +312,18 @@ def _repelled(
             return
     first = next(nodes.nodes(selected))
     taint = next(filter(repels, first.taints))
+    others = ", or have the cluster administrator add it to tolerate of the pool in the policy"
+    if any(own.includes(taint) for pool in request.pools for own in pool.tolerated):
+        others = ""
+    shown = replace(taint, value=taint.value or None)
     yield Finding(
         ID,
         pod.at("spec.tolerations"),
         "the Pod tolerates no known node of the pool",
         f"the Pod requests {request.what}, and each known node of {request.pool_names} that it "
-        f"selects has a taint that it does not tolerate, such as {taint} of node {first.name}; the "
+        f"selects has a taint that it does not tolerate, such as {shown} of node {first.name}; the "
         "Pod stays Pending until a node without such a taint joins the cluster",
-        f"Add a toleration for {taint.key}, or have the cluster administrator add the taint to "
-        "tolerate of the pool in the policy",
+        f"Add a toleration for {taint.key}{others}",
         "warn",
     )
 
@@ -397,11 +408,16 @@ def _too_large(pod: Pod, requests: Sequence[DeviceRequest], context: Context) ->
     missing = [name for name, count in largest.items() if count == 0]
     if missing:
         offered = f"none offers {' or '.join(missing)}"
-        joins, remediation = "a node with it", "Request a device that the nodes of the pool offer"
+        names = dict.fromkeys(n for pool in request.pools for n in offered_by(pool, context))
+        joins, remediation = "a node with it", f"Request a device of these nodes: {listing(names)}"
     else:
         offered = f"each offers at most {describe_counts(largest, 'or')}"
         joins = "a larger node"
         remediation = "Split the work into several Pods, each of which fits a node"
+        if len(largest) == 1:
+            remediation = (
+                f"Request {describe_counts(largest)} or fewer, or split the work into several Pods"
+            )
     if largest:
         yield Finding(
             ID,
@@ -469,7 +485,7 @@ def _offers(request: DeviceRequest) -> str:
     return f"{request.pool_names} offer{'s' if len(request.pools) == 1 else ''}"
 
 
-def _excluded(pod: Pod, pools: Sequence[Pool], request: DeviceRequest) -> Finding:
+def _excluded(pod: Pod, pools: Sequence[Pool], request: DeviceRequest, context: Context) -> Finding:
     pool = pools[0]
     for key, value in (pod.spec.node_selector or {}).items():
         if (accepted := pool.selector.get(key)) and value not in accepted:
@@ -484,6 +500,15 @@ def _excluded(pod: Pod, pools: Sequence[Pool], request: DeviceRequest) -> Findin
         instead = ": gpufence adds the node affinity for this pool"
     else:
         instead = f", or choose a pool: set {describe_selection(pools)}"
+    others = [each for each in context.policy.pools if each not in pools]
+    for each in named_pools(pod, others, context):
+        usable = [own for own in each.pools if context.may_request(own)]
+        if usable and not request.claim:
+            instead += (
+                f". Or keep it, and request a device of {describe_pools(usable[:1])} in place of "
+                f"{request.what}: {' or '.join(offered_by(usable[0], context))}"
+            )
+            break
     return Finding(
         ID,
         pod.at(path),

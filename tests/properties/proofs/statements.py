@@ -340,7 +340,12 @@ def fenced_from_other_pools(small: bool) -> Iterator[int]:
             require(
                 bool(after & own) or not before, "T4: no node of its pool is left", spec, pod.spec
             )
-            if not any(check_pool_trespass.check(pod, context)):
+            # A Pod that selects no node with its device is denied once, for that.
+            unschedulable = check_unschedulable_gpu_pod.check(pod, context)
+            denied = any(check_pool_trespass.check(pod, context)) or any(
+                each.action == "enforce" for each in unschedulable
+            )
+            if not denied:
                 taint = NodeTaint("gpu", "", "NoSchedule")
                 if not judge.repels([taint], pod.spec.tolerations or (), numeric=True):
                     fits = after & foreign & ~own

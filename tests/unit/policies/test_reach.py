@@ -380,16 +380,16 @@ class TestGPUPodsInOtherPools:
     ) -> list[Finding]:
         """Return the findings; nodes are unknown if there are none.
 
-        ``only`` names the foreign pools of the policy; by default, it has all of them.
+        ``only`` names the foreign pools of the policy, behind another taint; by default, it has
+        all of them.
         """
         requesting = {"resources": {"limits": {f"example.com/{device}": 1}}}
         own = self.POLICY
         if off:
             own = replace(own, rules={**own.rules, off: "off"})
         if only:
-            kept = (
-                p for p in own.pools if p.name in only or f"example.com/{device}" in p.resources
-            )
+            kept = [p for p in own.pools if f"example.com/{device}" in p.resources]
+            kept += [replace(p, taints=(Taint("far"),)) for p in own.pools if p.name in only]
             own = replace(own, pools=tuple(kept))
         facts = Facts(nodes=NodeIndex(nodes) if nodes else None)
         found = decide(pod(requesting, **spec), own, facts=facts).findings
@@ -430,7 +430,7 @@ class TestGPUPodsInOtherPools:
     def test_the_remediation_replaces_the_request_unless_the_nodes_offer_both(
         self, device: str, pool: str, in_place: bool
     ) -> None:
-        tolerations = [{"key": "gpu", "operator": "Exists"}]
+        tolerations = [{"key": "far", "operator": "Exists"}]
         found = self.findings(
             device, off="pool-node-affinity", only=(pool,), tolerations=tolerations
         )
@@ -442,7 +442,7 @@ class TestGPUPodsInOtherPools:
             "b",
             off="pool-node-affinity",
             only=("same-nodes", "other"),
-            tolerations=[{"key": "gpu", "operator": "Exists"}],
+            tolerations=[{"key": "far", "operator": "Exists"}],
         )
         advice = {finding.remediation for finding in found}
         assert advice == {"Set example.com/c: 1 under resources.limits, or remove the toleration"}

@@ -236,9 +236,9 @@ def test_a_note_reports_verdicts_that_also_depend_on_the_cluster(
     )
     assert done.status == 0
     notes = [line for line in done.err.splitlines() if line.startswith("Note: ")]
-    by_labels, by_nodes = sorted(notes, reverse=True)
-    assert "1 object: the webhook denies the request unless the labels of the namesp" in by_labels
+    by_nodes, by_labels = sorted(notes, reverse=True)
     assert "1 object: the webhook also checks whether spec.nodeName is a GPU node" in by_nodes
+    assert "1 object: the verdict also depends on the labels of the namespace" in by_labels
 
 
 def test_a_note_reports_unknown_claims_and_how_to_add_them(gpufence: Run) -> None:
@@ -303,7 +303,7 @@ def test_a_namespace_below_the_pod_counts(gpufence: Run, tmp_path: Path) -> None
     namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: ml, labels: {gpu: allowed}}\n"
     options = ("check", "--policy", "policy.yaml", "--output", "json", "-")
     found = {}
-    for selector in ("{gpu: allowed}", "{kubernetes.io/metadata.name: ml}"):
+    for selector in ("{gpu: allowed}", "{gpu: allowed, kubernetes.io/metadata.name: ml}"):
         allowed = f"      allowedNamespaces: {{matchLabels: {selector}, unknown: deny}}\n"
         (tmp_path / "policy.yaml").write_text(POLICY.replace("  rules:\n", f"{allowed}  rules:\n"))
         texts = (GPU_POD, f"{GPU_POD}---\n{namespace}")
