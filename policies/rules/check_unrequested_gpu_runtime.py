@@ -22,7 +22,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     GPU Pod, gpufence hides the devices from the other containers.
     """
     name = pod.spec.runtime_class_name
-    if not name or context.device_requests or context.is_undecided(pod):
+    if not name or context.device_requests:
         return
     handler = context.facts.runtime_classes.get(name, name)
     variable = runtime_variables(context.policy).get(handler, "")
@@ -45,8 +45,11 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
 
 
 def _is_open(container: Container, variable: str) -> bool:
-    """Return whether the image decides: a device plugin sets the variable with each device."""
+    """Return whether the image decides: device plugins set the variable, and drivers of claims."""
+    own = container.spec.resources
     resources = {*container.resources("limits"), *container.resources("requests")}
-    return not any(each.name == variable for each in container.env) and not any(
-        map(vendor_of, resources)
+    return not (
+        (own and own.claims)
+        or any(each.name == variable for each in container.env)
+        or any(map(vendor_of, resources))
     )
