@@ -267,3 +267,64 @@ def test_namespaces_of_platforms_are_exempt(gpufence: Run) -> None:
 
 def discovered(gpufence: Run) -> str:
     return gpufence("policy", "discover", "--nodes", "dump.json").out
+
+
+WILDCARD, TAINT = {"operator": "Exists"}, {"key": "nvidia.com/gpu", "operator": "Exists"}
+CLUSTER_CRITICAL, NODE_CRITICAL = "system-cluster-critical", "system-node-critical"
+ELSEWHERE = {"key": "nvidia.com/gpu.present", "operator": "DoesNotExist"}
+AGENTS: dict[str, tuple[bool, JSON]] = {
+    "monitoring/node-exporter": (True, {"priorityClassName": CLUSTER_CRITICAL}),
+    "monitoring/collector": (True, {"priorityClassName": NODE_CRITICAL, "tolerations": [TAINT]}),
+    "istio-system/istio-cni-node": (True, {"priorityClassName": NODE_CRITICAL}),
+    "csi-nfs/node": (True, {"priorityClassName": NODE_CRITICAL, "hostNetwork": True}),
+    "falco/falco": (False, {}),
+    "logging/fluent-bit": (False, {"priorityClassName": "platform"}),
+    "kube-system/cilium": (False, {"priorityClassName": NODE_CRITICAL}),
+    "gpufence-system/agent": (False, {"priorityClassName": NODE_CRITICAL}),
+    "storage/csi": (False, {"priorityClassName": NODE_CRITICAL, "tolerations": []}),
+    "web/of-other-nodes": (
+        False,
+        {
+            "priorityClassName": NODE_CRITICAL,
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [{"matchExpressions": [ELSEWHERE]}]
+                    }
+                }
+            },
+        },
+    ),
+}
+"""Agents of nodes, and whether they need an exception from system-priority."""
+
+
+def test_agents_with_a_system_priority_are_excepted_by_name(gpufence: Run) -> None:
+    agents = []
+    for place, (_, spec) in AGENTS.items():
+        namespace, name = place.split("/")
+        own = {"containers": [{"name": "a", "image": "i"}], "tolerations": [WILDCARD], **spec}
+        agents.append(
+            obj("DaemonSet", name, "apps/v1", namespace, spec={"template": {"spec": own}})
+        )
+    trainer = workload("none", "train")
+    trainer["spec"]["template"]["spec"]["priorityClassName"] = NODE_CRITICAL
+    report = adopted(gpufence, *agents, trainer)
+    policy = read_policy("", Path("out/policy.yaml").read_text())
+    excepted = {
+        place
+        for place in AGENTS
+        for entry in policy.exceptions
+        if entry.covers("system-priority", place.split("/")[0], "DaemonSet", place.split("/")[1])
+    }
+    assert excepted == {place for place, (needs, _) in AGENTS.items() if needs}
+    denied = {f"{each['namespace']}/{each['name']}": each["why"] for each in report["denied"]}
+    assert denied.keys() == excepted | {"none/train"}
+    assert {why.endswith("; policy.yaml has an exception") for why in denied.values()} == {
+        True,
+        False,
+    }
+    assert not any(
+        entry.covers("system-priority", "none", "Deployment", "train")
+        for entry in policy.exceptions
+    )
