@@ -38,14 +38,6 @@ class _Part(NamedTuple):
     needed: Mapping[str, int]
 
 
-class _Excess(NamedTuple):
-    """What the object wants, what there is at most, and what to change."""
-
-    wants: str
-    there_is: str
-    remediation: str
-
-
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a warning if the Pods of the object never run at a time. It never denies."""
     pods, root, facts = context.siblings or (pod,), pod.template.root, context.facts
@@ -65,18 +57,10 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     parts = [part for part in parts if part.pods and part.needed]
     if len(parts) > _MOST_PARTS:
         return
-    gangs = [[part] for part in parts] if is_in_turns(root) else [parts]
-    for gang in gangs:
-        for part, found in _too_large(gang, surplus):
-            wants, there_is, remediation = found
-            yield Finding(
-                ID,
-                part.path,
-                "its Pods can never all run at a time",
-                f"this {pod.kind} {wants} at a time, and {there_is}, so it never runs as a whole",
-                remediation,
-                "warn",
-            )
+    for gang in [[part] for part in parts] if is_in_turns(root) else [parts]:
+        found = next(_too_large(gang, surplus), None)
+        if found is not None:
+            yield found
             return
 
 
@@ -100,10 +84,10 @@ def _parts(pods: tuple[Pod, ...], context: Context) -> Iterator[_Part]:
             yield _Part(pod, own, *at_a_time, needed_devices(pod, own))
 
 
-def _too_large(parts: list[_Part], surplus: int) -> Iterator[tuple[_Part, _Excess]]:
-    """Yield the part with the most Pods, and what the parts exceed."""
+def _too_large(parts: list[_Part], surplus: int) -> Iterator[Finding]:
+    """Yield a finding for all that the parts exceed, at the part with the most Pods."""
     for part in sorted(parts, key=lambda each: -each.pods):
-        yield from ((part, excess) for excess in _beyond_nodes(part, parts, surplus))
+        yield from _beyond_nodes(part, parts, surplus)
     for part in parts:
         namespace = part.context.request.namespace
         quota = part.context.facts.quotas.get(namespace, {})
@@ -112,10 +96,10 @@ def _too_large(parts: list[_Part], surplus: int) -> Iterator[tuple[_Part, _Exces
             if wanted > quota.get(name, wanted):
                 there_is = f"the quota of namespace {namespace} allows {quota[name]}"
                 cure = f"Lower {part.path}, or request a larger quota"
-                yield part, _Excess(f"needs {wanted} {name}", there_is, cure)
+                yield _finding(part, f"needs {wanted} {name}", there_is, cure)
 
 
-def _beyond_nodes(part: _Part, parts: list[_Part], surplus: int) -> Iterator[_Excess]:
+def _beyond_nodes(part: _Part, parts: list[_Part], surplus: int) -> Iterator[Finding]:
     """Yield what the nodes of the pools have no room for: Pods as large as these, or devices.
 
     CPU and memory do not count, and neither does what runs there: there is no more room than this.
@@ -140,16 +124,17 @@ def _beyond_nodes(part: _Part, parts: list[_Part], surplus: int) -> Iterator[_Ex
     cure = capitalized(f"{cure}request fewer devices for each Pod, or add nodes")
     if room < wanted:
         wants = f"runs {wanted} Pods with {describe_counts(part.needed)} each"
-        yield _Excess(wants, f"{place} have room for {room} of them", cure)
+        yield _finding(part, wants, f"{place} have room for {room} of them", cure)
     for name in part.needed:
-        wanting = [each for each in parts if name in each.needed]
-        where, added = _nodes_of(wanting, {name: 1}, nodes)
-        if added is None:
-            continue
-        devices, there_are = _devices(wanting, name, surplus), nodes.total_offer(name, where)
-        there_are += added[name]
-        if devices > there_are:
-            yield _Excess(f"needs {devices} {name}", f"{place} have {there_are}", cure)
+        where, added = _nodes_of([each for each in parts if name in each.needed], {name: 1}, nodes)
+        wanted = _devices(parts, name, surplus)
+        if added is not None and wanted > (room := nodes.total_offer(name, where) + added[name]):
+            yield _finding(part, f"needs {wanted} {name}", f"{place} have {room}", cure)
+
+
+def _finding(part: _Part, wants: str, there_is: str, cure: str) -> Finding:
+    detail = f"this {part.pod.kind} {wants} at a time, and {there_is}, so it never runs as a whole"
+    return Finding(ID, part.path, "its Pods can never all run at a time", detail, cure, "warn")
 
 
 def _nodes_of(

@@ -25,7 +25,7 @@ from paths import PROJECT
 from running import Run
 from webhook.tools.audit.utilization import (
     PrometheusError,
-    past_runs,
+    overtime,
     queries,
     use_of_devices,
 )
@@ -149,7 +149,7 @@ async def test_runs_beyond_the_longest_run_time_count_while_they_last_and_after(
     prometheus: Prometheus,
 ) -> None:
     window = Window(END - 4 * 3600, END)
-    runs = past_runs(prometheus.address, window, 3 * 3600)
+    runs = overtime(prometheus.address, window, 3 * 3600)
     assert [run.name for run in runs] == ["busy", "idle"]
     cluster = Cluster()
     cluster.add(

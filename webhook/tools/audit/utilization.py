@@ -15,12 +15,12 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from http.client import HTTPException
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from webhook.tools.audit.waste import PastRun, Use, Window
+from webhook.tools.audit.waste import PodHours, Use, Window
 
 METRIC = "DCGM_FI_DEV_GPU_UTIL"
 _UTIL, _ENGINE, _MEMORY = METRIC, "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_DRAM_ACTIVE"
@@ -36,14 +36,6 @@ _BY = "namespace, pod, exported_namespace, exported_pod, Hostname"
 
 class PrometheusError(Exception):
     """Prometheus did not answer a query."""
-
-
-class _Pod(NamedTuple):
-    """A Pod by namespace and name, and the node where its devices are."""
-
-    namespace: str
-    name: str
-    node: str
 
 
 def queries(window: Window) -> dict[str, str]:
@@ -85,27 +77,27 @@ def use_of_devices(address: str, window: Window) -> dict[tuple[str, str], Use]:
     """
     found: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for kind, query in queries(window).items():
-        for pod, hours in _read(address, query, window):
+        for pod in _read(address, query, window):
             of_pod = found[pod.namespace, pod.name]
-            of_pod[kind] = of_pod.get(kind, 0.0) + hours
+            of_pod[kind] = of_pod.get(kind, 0.0) + pod.hours
     return {name: Use(**hours) for name, hours in found.items()}
 
 
-def past_runs(address: str, window: Window, limit: float) -> list[PastRun]:
-    """Return the runs of the window that went on for longer than the limit, which is in seconds.
+def overtime(address: str, window: Window, limit: float) -> list[PodHours]:
+    """Return the device-hours of Pods beyond a limit of their run time, which is in seconds.
 
     Raises:
         PrometheusError: Prometheus is not reachable, or rejects the query.
     """
     found = _read(address, overtime_query(window, limit), window)
-    return [PastRun(*pod, hours) for pod, hours in found if hours > 0]
+    return [pod for pod in found if pod.hours > 0]
 
 
 def _step(window: Window) -> int:
     return max(_SHORTEST_STEP, math.ceil((window.end - window.start) / _MOST_STEPS))
 
 
-def _read(address: str, query: str, window: Window) -> Iterator[tuple[_Pod, float]]:
+def _read(address: str, query: str, window: Window) -> Iterator[PodHours]:
     """Yield the series of an instant vector at the end of the window."""
     options = urlencode({"query": query, "time": f"{window.end:.3f}"})
     url = f"{address.rstrip('/')}/api/v1/query?{options}"
@@ -123,5 +115,5 @@ def _read(address: str, query: str, window: Window) -> Iterator[tuple[_Pod, floa
     for each in series:
         of = each["metric"]
         prefix = "exported_" if "exported_pod" in of else ""
-        names = (of.get(f"{prefix}namespace", ""), of.get(f"{prefix}pod", ""))
-        yield _Pod(*names, of.get("Hostname", "")), float(each["value"][1])
+        namespace, pod = of.get(f"{prefix}namespace", ""), of.get(f"{prefix}pod", "")
+        yield PodHours(namespace, pod, of.get("Hostname", ""), float(each["value"][1]))

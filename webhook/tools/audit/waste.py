@@ -76,8 +76,8 @@ class Use(NamedTuple):
     worked: float = 0.0
 
 
-class PastRun(NamedTuple):
-    """A Pod that held devices of a node, and its device-hours beyond the longest run time."""
+class PodHours(NamedTuple):
+    """A Pod, the node where it holds or held devices, and some of their hours."""
 
     namespace: str
     name: str
@@ -102,7 +102,7 @@ def waste(
     window: Window,
     use: Mapping[tuple[str, str], Use] = MappingProxyType({}),
     limits: Mapping[str, float] = MappingProxyType({}),
-    past: Mapping[float, Iterable[PastRun]] = MappingProxyType({}),
+    past: Mapping[float, Iterable[PodHours]] = MappingProxyType({}),
 ) -> list[Row]:
     """Return the table, with the most expensive waste first.
 
@@ -195,7 +195,7 @@ def _of_pod(
         yield "unknown", count, left - (worked - hung)
 
 
-def _of_past(state: PoolState, past: Iterable[PastRun]) -> Iterator[_Share]:
+def _of_past(state: PoolState, past: Iterable[PodHours]) -> Iterator[_Share]:
     present = {pod.owned.full_name for pod, _ in state.requests}
     for namespace, name, node, hours in past:
         known = state.nodes.get(node)

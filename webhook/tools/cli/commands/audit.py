@@ -16,8 +16,8 @@ from webhook.kube.writer import KubeWriter
 from webhook.tools.audit.cluster_audit import Audit
 from webhook.tools.audit.cluster_audit import audit as run
 from webhook.tools.audit.fragments import pieces, without_small
-from webhook.tools.audit.utilization import METRIC, PrometheusError, past_runs, use_of_devices
-from webhook.tools.audit.waste import PastRun, Use, Window, waste
+from webhook.tools.audit.utilization import METRIC, PrometheusError, overtime, use_of_devices
+from webhook.tools.audit.waste import PodHours, Use, Window, waste
 from webhook.tools.cli.commands import EXIT_BUG, EXIT_FOUND
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.flags import lifetime_option, parse_duration
@@ -136,8 +136,8 @@ def audit(
             if (longest := limit or _max_runtime(state.pool)) is not None
         }
         window = Window((now - since).timestamp(), now.timestamp())
-        past: dict[float, list[PastRun]] = {
-            longest: _asked(prometheus, past_runs, window, longest)
+        past: dict[float, list[PodHours]] = {
+            longest: _asked(prometheus, overtime, window, longest)
             for longest in {*limits.values()}
             if prometheus
         }
