@@ -23,10 +23,11 @@ def license_of(name: str) -> str:
     found = metadata(name)
     classifiers = [
         classifier.rpartition(" :: ")[2]
-        for classifier in found.get_all("Classifier", ())
+        for classifier in found.get_all("Classifier", [])
         if classifier.startswith("License ::")
     ]
-    text = found.get("License-Expression") or found.get("License") or ", ".join(classifiers)
+    fields = (found.get_all("License-Expression", []), found.get_all("License", []), classifiers)
+    text = next((", ".join(each) for each in fields if any(each)), "")
     if not text or "\n" in text:
         raise ValueError(f"{name} states no license in one line")
-    return str(text)
+    return text
