@@ -17,12 +17,17 @@ from policies.kubernetes.kinds import CORE_WORKLOADS
 from policies.policy import Actions, NamespaceSelector, Policy, Pool
 from policies.pool_nodes import selector_of_every_node
 from policies.vocabulary import (
-    COPIES,
+    BASE_CONTAINERS,
+    CORE,
     QUEUE_LABEL,
-    device_files,
+    WRITERS,
+    agent_remediation,
+    base_advice,
+    class_advice,
+    scheduler_advice,
     variable_remediation,
     visible_devices_variables,
-    volume_remediation,
+    volume_remediations,
     wildcard_remediation,
 )
 
@@ -97,16 +102,21 @@ def policy_data(rule: str, policy: Policy, today: date | None = None) -> Data:
         "taints": _sorted(taint.key for pool in policy.pools for taint in pool.fence),
         "nodeLabels": _sorted(key for pool in policy.pools for key in pool.selector),
         "implicit": _implicit(policy),
-        "deviceFiles": [*device_files(policy)],
+        "deviceFiles": [
+            {"part": file, "remediation": remediation}
+            for file, remediation in volume_remediations(policy).items()
+        ],
         "variables": [
             {"name": name, "remediation": variable_remediation(name, policy)}
             for name in visible_devices_variables(policy)
         ],
-        "volumeRemediation": volume_remediation(policy),
-        "copies": [
-            {"label": copy.label, "value": copy.value, "advice": copy.advice("NAMESPACE")}
-            for copy in COPIES
-        ],
+        "writers": [writer._asdict() for writer in WRITERS],
+        "schedulerAdvice": scheduler_advice("SCHEDULER", "OTHERWISE"),
+        "agentAdvice": agent_remediation("OTHERWISE"),
+        "baseAdvice": base_advice("remove WHAT"),
+        "baseContainers": [*BASE_CONTAINERS],
+        "classAdvice": class_advice("remove WHAT", (), "POOL"),
+        "core": [*CORE],
         "exceptions": _exceptions(rule, policy, today),
         "overrides": [*_overrides(rule, policy)],
         "requirements": _sorted(

@@ -149,7 +149,7 @@ def runtimes_of(domains: Iterable[str]) -> Mapping[str, str]:
     return {name: v.variable for v in known_vendors() if v.domain in own for name in v.runtimes}
 
 
-def device_files_of(domains: Iterable[str]) -> tuple[str, ...]:
+def device_files_of(domains: Iterable[str], *, always: NameSet = DEVICE_FILES) -> tuple[str, ...]:
     """Return what a path of a device file of the vendors contains, if it ends with a slash.
 
     An exact name ends with a slash: ``/dev/dri/``, and ``/dev/nvidia``.
@@ -158,5 +158,5 @@ def device_files_of(domains: Iterable[str]) -> tuple[str, ...]:
     files = {p for each in known_vendors() if each.domain in own for p in each.device_files}
     return tuple(
         f"/dev/{p[:-1]}" if p.endswith("*") else f"/dev/{p}/"
-        for p in sorted({*DEVICE_FILES.patterns, *files})
+        for p in sorted({*always.patterns, *files})
     )

@@ -8,11 +8,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from policies.device_injection import VISIBLE_DEVICES
+from policies.kubernetes.field_types import NO_NAMES
 from policies.kubernetes.scheduling import Alternative
 from policies.kubernetes.selector import negated
 from policies.policy import Policy, Pool
 from policies.vendors import device_files_of, runtimes_of, variables_of
-from policies.wording import listing, uncapitalized
+from policies.wording import capitalized, listing
 
 LACK = "the Pod requests no GPU"
 TOLERATION = "remove the toleration"
@@ -26,39 +27,126 @@ QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Source: kubernetes-sigs/kueue, ``pkg/controller/constants``, QueueLabel."""
 
 
-class Copy(NamedTuple):
-    """The Pods with a label that get the tolerations or the node of another Pod."""
+CORE = ("", "v1", "apps/v1", "batch/v1")
+"""The API versions of owners whose template is judged, or that create no Pods."""
 
-    label: str
+BASE_KINDS = frozenset(
+    {
+        "ClusterServingRuntime",
+        "ClusterTrainingRuntime",
+        "PodTemplate",
+        "ServingRuntime",
+        "TrainingRuntime",
+    }
+)
+"""Kinds of templates whose user adds the request: the task, the service, the job."""
+BASE_CONTAINERS = ("$job", "base", "flink-main-container", "spark-kubernetes-executor")
+"""The container of a template for a GitHub runner, Airflow, Flink, and Spark's executors.
+
+Sources: actions/runner-container-hooks, ``packages/k8s/src/k8s/utils.ts``; apache/airflow,
+``providers/cncf/kubernetes``, ``pod_generator.py``; apache/flink and apache/spark, "Pod Template".
+"""
+
+
+class Writer(NamedTuple):
+    """A controller that writes fields of the Pods with a label or annotation.
+
+    Also on the object of their template. ``advice`` has VALUE for that of the label, NAMESPACE,
+    and WHAT for the field if it is about the placement.
+    """
+
+    key: str
     value: str
     """Empty for every value."""
-    what: str
-    setting: str = ""
-    """How to do without them."""
-
-    def advice(self, namespace: str) -> str:
-        """Return what to do: who denies the copy must not take the placement from the other Pod."""
-        start = f"{self.setting}, or have" if self.setting else "Have"
-        return (
-            f"{start} the cluster administrator add an exception for it in namespace {namespace}. "
-            f"{self.what} copies the placement of a GPU Pod, which must keep its toleration"
-        )
+    advice: str
 
 
-COPIES = (
-    Copy(
+def _exception(key: str, value: str, why: str, setting: str = "") -> Writer:
+    have = f"{setting}, or have" if setting else "Have"
+    advice = f"{have} the cluster administrator add an exception for it in namespace NAMESPACE"
+    return Writer(key, value, f"{advice}. {why}")
+
+
+def _copy(key: str, value: str, what: str, setting: str = "") -> Writer:
+    """Return who denies the copy must not take the placement from the other Pod."""
+    why = f"{what} copies the placement of a GPU Pod, which must keep its toleration"
+    return _exception(key, value, why, setting)
+
+
+def _setting(key: str, product: str, instead: str) -> Writer:
+    return Writer(key, "", f"If {product} sets it, {instead}. Otherwise remove WHAT")
+
+
+_PROVIDER = "The provider of a dual Pod uses the GPU of its requester"
+_PROFILE = "choose a profile without GPUs, or request the GPU"
+
+WRITERS = (
+    _copy(
         "app.kubernetes.io/component",
         "affinity-assistant",
         "The affinity assistant of Tekton",
         "Set coschedule: disabled in Tekton's ConfigMap feature-flags",
     ),
-    Copy("app.kubernetes.io/created-by", "volsync", "The data mover of VolSync"),
-    Copy("app", "containerized-data-importer", "The importer of KubeVirt"),
-    Copy("kubevirt.io", "hotplug-disk", "The attachment Pod of a KubeVirt volume"),
-    Copy("k8up.io/type", "", "The backup Job of K8up"),
-    Copy("velero.io/data-upload", "", "The data mover of Velero"),
-    Copy("velero.io/data-download", "", "The data mover of Velero"),
-)
+    _copy("app.kubernetes.io/created-by", "volsync", "The data mover of VolSync"),
+    _copy("app", "containerized-data-importer", "The importer of KubeVirt"),
+    _copy("kubevirt.io", "hotplug-disk", "The attachment Pod of a KubeVirt volume"),
+    _copy("k8up.io/type", "", "The backup Job of K8up"),
+    _copy("velero.io/data-upload", "", "The data mover of Velero"),
+    _copy("velero.io/data-download", "", "The data mover of Velero"),
+    _exception("dual-pods.llm-d.ai/dual", "", _PROVIDER),
+    _exception("dual-pods.llm-d.ai/launcher-config-name", "", _PROVIDER),
+    _setting(
+        QUEUE_LABEL, "queue VALUE of Kueue", "have its administrator give these Pods a flavor "
+        "without GPUs",
+    ),
+    _setting("opendatahub.io/hardware-profile-name", "hardware profile VALUE", _PROFILE),
+    _setting("opendatahub.io/accelerator-name", "accelerator profile VALUE", _PROFILE),
+    _setting(
+        "hub.jupyter.org/username", "JupyterHub", "move it to the profile whose servers request "
+        "a GPU with extra_resource_limits",
+    ),
+    _setting(
+        "job.runner.gitlab.com/pod", "GitLab Runner", "remove it from [runners.kubernetes] in its "
+        "config.toml",
+    ),
+    _setting(
+        "actions-ephemeral-runner", "a runner scale set", "remove it from the template of its "
+        "values",
+    ),
+    _setting(
+        "kubernetes_executor", "Airflow", "remove it from pod_template_file, and let the tasks "
+        "with a GPU request one in executor_config",
+    ),
+    _setting(
+        "tekton.dev/taskRun", "Tekton", "remove it from the podTemplate of the run and from "
+        "default-pod-template in ConfigMap config-defaults",
+    ),
+)  # fmt: skip
+"""Sources: the documentation of each project; llm-d-incubation/llm-d-fast-model-actuation,
+``pkg/api/interface.go``; opendatahub-io/opendatahub-operator, ``hardwareprofile`` webhook."""
+
+
+def scheduler_advice(scheduler: str, otherwise: str) -> str:
+    """Return what to do about a value that a scheduler may write."""
+    return (
+        f"If the scheduler {scheduler} chooses the GPU, have the cluster administrator add the "
+        "annotations by which its Pods request one to annotationRequests of the pool, or add "
+        f"an exception. Otherwise {otherwise}"
+    )
+
+
+def base_advice(remove: str) -> str:
+    """Return what to do about the placement of a template to which others add the request."""
+    return f"{capitalized(remove)}: gpufence adds it to each Pod that requests a GPU"
+
+
+def class_advice(remove: str, classes: Collection[str], pool: str) -> str:
+    """Return what to do about a Pod with claims on classes that no pool offers."""
+    which = f"DeviceClass {listing(classes)}" if classes else "the DeviceClass of its claims"
+    return (
+        f"If {which} has devices of pool {pool}, have the cluster administrator add it to "
+        f"deviceClasses of the pool. Otherwise {remove}"
+    )
 
 
 def describe_pools(pools: Iterable[Pool]) -> str:
@@ -140,10 +228,15 @@ def agent_remediation(otherwise: str) -> str:
     )
 
 
-def volume_remediation(policy: Policy) -> str:
-    """Return what to do about a volume with device files."""
-    request = uncapitalized(policy.pools[0].request)
-    return (
-        f"Remove the volume, and {request} unless the container has it: it then gets the files of "
-        "its device"
-    )
+@lru_cache(maxsize=16)
+def volume_remediations(policy: Policy) -> Mapping[str, str]:
+    """Return what to do about a volume, by the part of its path that names a device file."""
+    return {file: _volume_remediation(file, policy) for file in device_files(policy)}
+
+
+def _volume_remediation(file: str, policy: Policy) -> str:
+    pools = [p for p in policy.pools if file in device_files_of(p.vendors, always=NO_NAMES)]
+    # /dev/dri has the devices of several vendors.
+    if not (pools or file == "/dev/dri/"):
+        return "Remove the volume"
+    return f"{(pools or policy.pools)[0].request} in place of the volume"

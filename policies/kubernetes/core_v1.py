@@ -256,6 +256,7 @@ class PodSpec(Type):
 class OwnerReference(Type):
     api_version: str | None = None
     kind: str | None = None
+    name: str | None = None
     controller: bool | None = None
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from textwrap import shorten
 
 from msgspec.structs import replace
 
+from policies.advice import is_base, of_copy, of_owner
 from policies.context import Context
 from policies.device_injection import (
     ANNOTATIONS,
@@ -39,11 +40,12 @@ from policies.vocabulary import (
     SHOWS_GPUS,
     agent_remediation,
     device_files,
+    scheduler_advice,
     variable_remediation,
     visible_devices_variables,
-    volume_remediation,
+    volume_remediations,
 )
-from policies.wording import uncapitalized
+from policies.wording import capitalized
 
 ID = "device-leak"
 
@@ -80,15 +82,16 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             for index, mount in enumerate(container.mounts):
                 if path := paths.get(mount.name):
                     at = pod.at(f"{container.field}.volumeMounts[{index}]")
-                    yield from _by_mount(container, mount, at, path, known, context.policy)
+                    yield from _by_mount(pod, container, mount, at, path, known, context)
     for index, name, path in host_paths:
         if _is_device_file(path, context.policy):
+            mounting = [c for c in pod.containers if name in [mount.name for mount in c.mounts]]
             yield Finding(
                 ID,
                 pod.at(f"spec.volumes[{index}].hostPath.path"),
                 _MOUNTS_FILES,
                 f'volume "{name}" mounts {path}, {IN_PLACE}',
-                volume_remediation(context.policy),
+                _volume_remediation(path, pod, mounting, context),
             )
     if pod.metadata.annotations:
         yield from _by_annotation(pod, context)
@@ -171,10 +174,16 @@ def shows_devices(name: str, value: str | None) -> bool:
 
 
 def _by_mount(
-    container: Container, mount: VolumeMount, at: str, path: str, known: Values, policy: Policy
+    pod: Pod,
+    container: Container,
+    mount: VolumeMount,
+    at: str,
+    path: str,
+    known: Values,
+    context: Context,
 ) -> Iterator[Finding]:
     """Yield the findings about a mount of a hostPath volume with this path."""
-    mount_path = mount.mount_path or ""
+    mount_path, policy = mount.mount_path or "", context.policy
     if is_device_mount(mount_path):
         yield Finding(
             ID,
@@ -182,7 +191,8 @@ def _by_mount(
             "a volume mount selects GPUs of the node",
             f'container "{container.name}" mounts a volume at {mount_path}, with which '
             "the NVIDIA runtime selects GPUs",
-            f"{_any_request(policy)} in place of the volume mount",
+            _removal("the volume mount", pod, [container], context)
+            or f"{_any_request(policy)} in place of the volume mount",
         )
     field, below = "subPath", mount.sub_path
     opens = below and _is_device_file(f"{path}/{below}", policy)
@@ -199,7 +209,7 @@ def _by_mount(
             f"{at}.{field}",
             _MOUNTS_FILES,
             f'container "{container.name}" mounts {below} below {path}, {IN_PLACE}',
-            volume_remediation(policy),
+            _volume_remediation(f"{path}/{below}", pod, [container], context),
         )
 
 
@@ -220,41 +230,67 @@ def _by_annotation(pod: Pod, context: Context) -> Iterator[Finding]:
                 "an annotation adds devices of the node",
                 f'with {key}: "{shorten(text, 60, placeholder=" …")}", the container '
                 f"runtime adds devices, {IN_PLACE}",
-                _annotation_remediation(family, context),
+                _annotation_remediation(family, pod, context),
                 subjects=frozenset({f"{key}: {text}"}),
             )
 
 
-def _annotation_remediation(family: str, context: Context) -> str:
-    request = f"{_any_request(context.policy)} in place of the annotation"
+def _annotation_remediation(family: str, pod: Pod, context: Context) -> str:
     if family == GKE_DEVICES and context.device_requests:
         return (
-            "For a sidecar of GPUDirect-TCPX or TCPXO, request an exception from the cluster "
-            f"administrator. Otherwise, {uncapitalized(request)}"
+            "For GPUDirect-TCPX or TCPXO, or a share of a GPU, request an exception from the "
+            "cluster administrator. Otherwise remove the annotation"
         )
-    return request
+    requesting = [c for c in pod.containers if (c.kind, c.position) in context.requesting]
+    return (
+        _removal("the annotation", pod, requesting, context)
+        or f"{_any_request(context.policy)} in place of the annotation"
+    )
 
 
 def _remediation(pod: Pod, container: Container, name: str, context: Context) -> str:
     """Return the likeliest fix: agents and Pods of other schedulers rarely want a GPU."""
     scheduler = pod.spec.scheduler_name
     if _last(container, name)[1].value_from and scheduler not in (None, "", "default-scheduler"):
-        return (
-            f"If the scheduler {scheduler} chooses the GPU, have the cluster administrator add the "
-            "annotations by which its Pods request one to annotationRequests of the pool, or add "
-            f"an exception. Otherwise set {name} to void"
-        )
+        return scheduler_advice(scheduler or "", f"set {name} to void")
+    return _other_remediation(
+        name, f"set {name} to void", pod, [container], context
+    ) or variable_remediation(name, context.policy)
+
+
+def _volume_remediation(
+    path: str, pod: Pod, mounting: Sequence[Container], context: Context
+) -> str:
+    below = f"{normal(path)}/"
+    advice = volume_remediations(context.policy)
+    of_file = next((text for file, text in advice.items() if file in below), "Remove the volume")
+    return _removal("the volume", pod, mounting, context) or of_file
+
+
+def _removal(what: str, pod: Pod, containers: Sequence[Container], context: Context) -> str:
+    return _other_remediation(what, f"remove {what}", pod, containers, context)
+
+
+def _other_remediation(
+    what: str, fix: str, pod: Pod, containers: Sequence[Container], context: Context
+) -> str:
+    """Return what to do where a request of these containers does not help; empty if it does."""
+    fix_first = capitalized(fix)
+    if containers and all(each.kind == "ephemeralContainers" for each in containers):
+        return f"{fix_first}: an ephemeral container cannot request a device"
     if is_daemon_set_pod(pod, context):
-        return agent_remediation(f"set {name} to void")
-    if container.kind == "ephemeralContainers":
-        return f"Set {name} to void: an ephemeral container cannot request a device"
+        return agent_remediation(fix)
+    if said := of_copy(pod, context) or of_owner(fix, pod):
+        return said
+    if containers and all((each.kind, each.position) in context.requesting for each in containers):
+        return f"{fix_first}: the container gets the devices that it requests without it"
     if context.device_requests:
         return (
-            f"Remove {name}. To see the GPU of another container, let both containers use one "
+            f"Remove {what}. To see the GPU of another container, let both containers use one "
             "resource claim, or run the monitor as an agent of the node: a request would give "
             "this container another GPU"
         )
-    return variable_remediation(name, context.policy)
+    return fix_first if is_base(pod) else ""
 
 
 def _any_request(policy: Policy) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from policies.advice import is_base, of_copy, of_others, unlisted_classes
 from policies.candidates import describe_selection, has_labels, why_closed
 from policies.context import Context
 from policies.finding import Finding
@@ -15,7 +16,6 @@ from policies.kubernetes.scheduling import (
     is_wildcard,
     reached_taint,
 )
-from policies.platform_pods import of_platform
 from policies.policy import Pool
 from policies.pool_nodes import nodes_of_pools
 from policies.reach import (
@@ -40,6 +40,8 @@ from policies.vocabulary import (
     LACK,
     SELECTION,
     TOLERATION,
+    base_advice,
+    class_advice,
     describe_pools,
     exclusion,
     request_or,
@@ -360,22 +362,27 @@ def _remediation(remove: str, pod: Pod, pools: Iterable[Pool], context: Context)
     """Return how the Pod may use the nodes of a pool, if it may, or else what to remove."""
     if pod.kind == "DaemonSet":
         return f"{capitalized(remove)}, or exempt the namespace of this agent in the policy"
-    if zero := _zero_request(pod, pools):
+    if (zero := _zero_request(pod, pools)) and not of_copy(pod, context):
         return (
             f"Remove {zero}, for which API servers may add the toleration, and {remove} if the "
             "manifest has it"
         )
-    if said := of_platform(remove, pod, context):
+    if said := of_others(remove, pod, context):
         return said
     usable = [
         pool for pool in pools if context.may_request(pool) and not context.why_excluded(pool)
     ]
     if not usable:
         return capitalized(remove)
+    if is_base(pod):
+        return base_advice(remove)
     for index, entry in enumerate(pod.spec.resource_claims or ()):
         if entry.source:
             place = pod.at(f"spec.resourceClaims[{index}]")
             return f"Write the name of the claim directly into {place}, without source, or {remove}"
+    classes = [] if context.device_requests else unlisted_classes(pod, context)
+    if classes or (pod.spec.resource_claims and not context.policy.pools_of_class):
+        return class_advice(remove, classes, usable[0].name)
     if unresolved := context.unresolved_claims(pod):
         if group := unresolved[0].group:
             return (

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from policies.advice import is_base, of_copy, of_owner
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.pod import Container, Pod
 from policies.reach import is_daemon_set_pod
 from policies.vendors import vendor_of
 from policies.vocabulary import agent_remediation, runtime_variables, variable_remediation
-from policies.wording import quote
+from policies.wording import capitalized, quote
 
 ID = "unrequested-gpu-runtime"
 
@@ -29,9 +30,14 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     shown = [each.name for each in pod.containers if variable and _is_open(each, variable)]
     if not shown:
         return
-    remediation = variable_remediation(variable, context.policy, "remove runtimeClassName")
+    fix = "remove runtimeClassName"
+    remediation = of_copy(pod, context) or of_owner(fix, pod)
     if is_daemon_set_pod(pod, context):
-        remediation = agent_remediation("remove runtimeClassName")
+        remediation = agent_remediation(fix)
+    elif is_base(pod):
+        remediation = capitalized(fix)
+    elif not remediation:
+        remediation = variable_remediation(variable, context.policy, fix)
     containers = f"container{'s' if len(shown) > 1 else ''} {quote(shown)}"
     yield Finding(
         ID,

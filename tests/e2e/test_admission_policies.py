@@ -49,10 +49,10 @@ from policies.vocabulary import (
     LACK,
     SELECTION,
     TOLERATION,
+    class_advice,
     request_or,
     selects,
     tolerates,
-    variable_remediation,
     visible_devices_variables,
     wildcard_remediation,
 )
@@ -262,7 +262,13 @@ def is_text_of(said: str, findings: Iterable[Finding], policy: Policy) -> bool:
     ]
     general += [wildcard_remediation([pool]) for pool in policy.pools]
     general += ["Name the taints that the Pod needs to tolerate"]
-    general += [variable_remediation(name, policy) for name in visible_devices_variables(policy)]
+    variables = visible_devices_variables(policy)
+    general += [f"Remove {what}" for what in ("the volume", *variables)]
+    general += [
+        class_advice(what, (), pool.name)
+        for what in (TOLERATION, SELECTION)
+        for pool in policy.pools
+    ]
     left = said
     for finding in findings:
         own = finding.detail.partition("; its exception (")[0]

@@ -72,6 +72,8 @@ def _request(said: Said) -> Edits:
 def _request_instead(said: Said) -> Edits:
     if (edits := _request(said)) is None:
         return None
+    if said[3] == "volume":
+        return [*edits, *(_removed_volume(said) or ())]
     named = re.fullmatch(r"(\S+/\S+?)(?:: \d+)?", said[3])
     if named is None:
         return [
@@ -82,9 +84,9 @@ def _request_instead(said: Said) -> Edits:
     return [*edits, *(said.remove(*sides) or ())]
 
 
-def _request_for_volume(said: Said) -> Edits:
+def _removed_volume(said: Said) -> Edits:
     name = descend(said.obj, steps(re.sub(r"(.*\[\d+\]).*", r"\1", said.path)))["name"]
-    return [*(_without_volume(said, name) or ()), *(_request(said) or ())]
+    return _without_volume(said, name)
 
 
 def _without_volume(said: Said, name: str) -> Edits:
@@ -194,9 +196,8 @@ def _at(path: str, value: Any) -> Edits:
 
 
 FORMS: dict[str, tuple[str, Callable[[Said], Edits]]] = {
-    "request": (r"(?:^|\b[Oo]therwise, |\. For a device of .*?, )[Ss]et (\S+): (\d+) under resources\.limits(?! (?:in place|unless))", _request),
+    "request": (r"(?:^|\b[Oo]therwise, |\. For a device of .*?, )[Ss]et (\S+): (\d+) under resources\.limits(?! in place)", _request),
     "request instead": (r"\b[Ss]et (\S+): (\d+) under resources\.limits in place of (?:the )?(\S+(?:: \d+| mount)?)", _request_instead),
-    "request for a volume": (r"^Remove the volume, and set (\S+): (\d+) under resources\.limits", _request_for_volume),
     "count": (r"^Set (\S+): (\d+) under limits", _count),
     "selection": (r"\b[Rr]emove the (?:conflicting )?node selection\b(?!, or choose)", _selection),
     "removal": (r"\b[Rr]emove (?:the toleration|the value|the annotation\b|nodeName|runtimeClassName|priorityClassName|privileged|procMount|host\b|host(?:Network|PID|IPC|Port|Process)|[A-Z_]+_[A-Z_]+\b)[^.:]*", _removal),

@@ -72,7 +72,8 @@ def host_namespaces(pod: PodView) -> Violation | None:
     if pod.completed and spec.host_network and _host_ports(pod):
         remediation += ", and hostPort where the manifest sets it"
     if "hostIPC" in shared:
-        remediation += f". For shared memory, set {_SHARED_MEMORY}"
+        remediation += f". For shared memory, set {_SHARED_MEMORY}, and for an MPS server of the "
+        remediation += "node, request an exception from the cluster administrator"
     if "hostNetwork" in shared:
         remediation += ". For RDMA, use a secondary network, for example with Multus"
     return violation(

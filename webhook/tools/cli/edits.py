@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from policies.advice import of_copy, of_others, of_owner
 from policies.context import Context
 from policies.engine import mutate_pod
 from policies.facts import Facts, Request
@@ -21,7 +22,6 @@ from policies.kubernetes.paths import descend, field_path, steps
 from policies.kubernetes.pod import DeviceResource, Pod
 from policies.kubernetes.quantity import NANOS, is_extended_resource_name, is_whole
 from policies.kubernetes.scheduling import is_wildcard
-from policies.platform_pods import of_platform
 from policies.policy import Policy
 from policies.reach import is_daemon_set_pod
 from policies.requests import ignored_annotations
@@ -98,7 +98,8 @@ def _may_mean_a_device(subject: _Subject) -> bool:
 def _variable(path: str, subject: _Subject) -> Iterator[Edit]:
     pod, context, _ = subject
     # A DaemonSet may monitor the GPUs of its nodes: an exemption is a remedy, too.
-    if _may_mean_a_device(subject) or is_daemon_set_pod(pod, context):
+    is_of_others = is_daemon_set_pod(pod, context) or of_copy(pod, context) or of_owner("", pod)
+    if _may_mean_a_device(subject) or is_of_others:
         return
     for container in pod.containers:
         places = [pod.at(f"{container.field}.env[{i}]") for i in range(len(container.env))]
@@ -145,7 +146,7 @@ def _trespass(path: str, subject: _Subject) -> Iterator[Edit]:
         places = [pod.at(resource.field(side)) for side in resource.quantities]
         if path in places:
             yield from (Edit("remove", place) for place in places)
-    has_other_remedies = pod.kind == "DaemonSet" or of_platform(TOLERATION, pod, context)
+    has_other_remedies = pod.kind == "DaemonSet" or of_others(TOLERATION, pod, context)
     if not (has_other_remedies or _may_mean_a_device(subject)):
         yield from _toleration(path, subject)
 
