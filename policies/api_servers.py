@@ -117,6 +117,7 @@ def policy_data(rule: str, policy: Policy, today: date | None = None) -> Data:
         "baseContainers": [*BASE_CONTAINERS],
         "classAdvice": class_advice("remove WHAT", (), "POOL"),
         "core": [*CORE],
+        "help": policy.help,
         "exceptions": _exceptions(rule, policy, today),
         "overrides": [*_overrides(rule, policy)],
         "requirements": _sorted(

@@ -40,6 +40,7 @@ from policies.kubernetes.field_types import (
     QualifiedName,
     ResourceNames,
     SchedulerName,
+    Sentence,
     SubdomainName,
     UserID,
     UserIDOrNone,
@@ -797,6 +798,8 @@ class Policy(Part):
     each rule has by itself."""
     rules: InAPIServer[Mapping[RuleId, RuleAction]] = field(default_factory=dict)
     """The action of each rule: enforce, warn, audit or off."""
+    help: InAPIServer[Sentence] = ""
+    """Whom to ask, or a link: denials end with this sentence."""
     exemptions: InAPIServer[Exemptions] = Exemptions()
     """The Pods to which the policy does not apply."""
     overrides: InAPIServer[tuple[Override, ...]] = ()

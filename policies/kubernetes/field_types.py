@@ -29,6 +29,7 @@ _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _NAME = r"([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]"
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _DURATION = "([1-9][0-9]{0,4}h)?([1-9][0-9]{0,4}m)?([1-9][0-9]{0,4}s)?"
+_LONGEST_SENTENCE = 256
 _MAX_ID = 2**31 - 1
 # The registration guard of the chart lets no webhook receive other resources of Kubernetes.
 _OF_KUBERNETES, _SPARK = ".k8s.io", "sparkoperator.k8s.io"
@@ -345,6 +346,15 @@ SchedulerName = Annotated[
     ),
 ]
 NonEmpty = Annotated[str, _STRICT, NOT_EMPTY]
+Sentence = Annotated[
+    str,
+    text(
+        lambda given: given.isprintable() and len(given) <= _LONGEST_SENTENCE,
+        f"is not one line of up to {_LONGEST_SENTENCE} characters",
+        pattern=r"^[^\x00-\x1f\x7f]*$",
+        maxLength=_LONGEST_SENTENCE,
+    ),
+]
 Duration = Annotated[
     str,
     text(

@@ -116,7 +116,8 @@ LABELS = {
     "law-team": {"team": "a"},
 }
 """Namespaces with their labels."""
-KAI = policy_of(yaml.safe_load(preset_text("kai"))["spec"])
+HELP = {"help": 'Contact "#gpus", or see {it}'}
+KAI = policy_of(yaml.safe_load(preset_text("kai"))["spec"] | HELP)
 
 Lines = dict[Policy, InTree]
 
@@ -269,7 +270,8 @@ def is_text_of(said: str, findings: Iterable[Finding], policy: Policy) -> bool:
         for what in (TOLERATION, SELECTION)
         for pool in policy.pools
     ]
-    left = said
+    end = f". {policy.help}" if policy.help else ""
+    left = reasons = said.removesuffix(end)
     for finding in findings:
         own = finding.detail.partition("; its exception (")[0]
         # Advice may start with other advice.
@@ -277,7 +279,8 @@ def is_text_of(said: str, findings: Iterable[Finding], policy: Policy) -> bool:
         for detail, advice in itertools.product((own, *of_one_pool), advices):
             # A denial names the first of equal tolerations for each of them.
             left = left.replace(f"{finding.rule}: {finding.path}: {detail}. {advice}", "")
-    return said == TOO_LONG or (left != said and not left.strip(". "))
+    is_text = reasons == TOO_LONG or (left != reasons and not left.strip(". "))
+    return is_text and said.endswith(end)
 
 
 def enforced(obj: JSON, policy: Policy, request: Request, known: Facts) -> list[Finding]:

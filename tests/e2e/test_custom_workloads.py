@@ -78,7 +78,7 @@ def test_a_dry_run_of_a_custom_resource_reports_findings_of_its_pods(
 ) -> None:
     message = refusal(control_plane, job(master=TRAINS, worker=TRESPASSER))
     assert f'admission webhook "{WEBHOOK}" denied the request' in message
-    assert "gpufence found 1 problem in this PyTorchJob" in message
+    assert "gpufence found 1 problem in PyTorchJob default/" in message
     assert "spec.pytorchReplicaSpecs.Worker.template.spec.tolerations[0]: " in message
 
 

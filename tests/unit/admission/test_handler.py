@@ -58,7 +58,7 @@ async def test_a_trespassing_pod_is_denied_with_the_path_of_its_toleration(hook:
         "auditAnnotations": {"pool-trespass": f"enforce: {message.split('- pool-trespass: ')[1]}"},
     }
     first, second = message.split("\n")
-    assert first == "gpufence found 1 problem in this Pod:"
+    assert first == "gpufence found 1 problem in Pod shop/web:"
     assert second == (
         "- pool-trespass: spec.tolerations[0]: the toleration lets the Pod run on GPU nodes (pool "
         "nvidia), but the Pod requests no GPU. Set nvidia.com/gpu: 1 under resources.limits, or "

@@ -37,11 +37,11 @@ def finding(**fields: Any) -> Finding:
 
 def test_a_long_denial_states_the_number_of_omitted_findings() -> None:
     found = [finding(detail=f"tolerates taint {number}") for number in range(4000)]
-    heading, *lines, last = denial(found, "Pod").split("\n")
-    assert heading == "gpufence found 4000 problems in this Pod:"
-    assert (
-        last == f"- and {4000 - len(lines)} more; to see all, run `gpufence check` on the manifest"
-    )
+    heading, *lines, last, help_ = denial(found, "Pod ml/a", "Ask in #gpus").split("\n")
+    assert heading == "gpufence found 4,000 problems in Pod ml/a:"
+    left = f"{4000 - len(lines):,}"
+    assert last == f"- and {left} more; to see all, run `gpufence check` on the manifest"
+    assert help_ == "Ask in #gpus"
     assert DENIAL_LENGTH * 0.9 < sum(map(len, lines)) <= DENIAL_LENGTH
 
 

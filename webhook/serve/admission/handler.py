@@ -177,7 +177,8 @@ class Admission:
         enforced = [finding for finding in findings if finding.action == "enforce"]
         rules = sorted({finding.rule for finding in enforced})
         _log_request(logging.INFO, "denied", "/validate", request, rules=rules)
-        message = messages.denial(enforced, request.kind.kind)
+        name = f"{request.kind.kind} {request.namespace}/{obj.name}"
+        message = messages.denial(enforced, name, self._policy.help)
         answer = review.denied(
             request.uid,
             HTTPStatus.FORBIDDEN,

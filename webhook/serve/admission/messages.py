@@ -35,23 +35,24 @@ _NOT_YET = "not enforced yet: "
 _NOT_DENIED = "not denied, because the old object has it too: "
 
 
-def denial(findings: Sequence[Finding], kind: str) -> str:
+def denial(findings: Sequence[Finding], obj: str, help_: str = "") -> str:
     """Return the message of a denial: the number of findings, then a line for each of them.
 
-    If the message becomes too long, the last line has the number of the remaining findings.
+    If the message becomes too long, a line has the number of the remaining findings. The last line
+    is the help of the policy. ``obj`` is kind and name of the object.
     """
-    count = "1 problem" if len(findings) == 1 else f"{len(findings)} problems"
-    lines = [f"gpufence found {count} in this {kind}:"]
+    count = "1 problem" if len(findings) == 1 else f"{len(findings):,} problems"
+    lines = [f"gpufence found {count} in {obj}:"]
     room = DENIAL_LENGTH
     for index, finding in enumerate(findings):
         line = _cut(f"- {finding.rule}: {finding.message}", DENIAL_LENGTH)
         room -= len(line)
         if room < 0 < index:
             left = len(findings) - index
-            lines.append(f"- and {left} more; to see all, run `gpufence check` on the manifest")
+            lines.append(f"- and {left:,} more; to see all, run `gpufence check` on the manifest")
             break
         lines.append(line)
-    return "\n".join(lines)
+    return "\n".join([*lines, help_] if help_ else lines)
 
 
 def invalid_policy(problems: Sequence[str]) -> str:

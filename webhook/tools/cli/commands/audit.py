@@ -146,6 +146,7 @@ def audit(
             name,
             now,
             results,
+            policy.help,
             quiet,
             audit=audited,
             cluster=await api.host(),

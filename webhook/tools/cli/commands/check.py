@@ -226,7 +226,7 @@ def check(
             unfixed = _fix(sources, judge)
             manifests = list(read_sources(sources, lenient=not strict))
         results = _only(rules, evaluate(manifests, policy, request, complete))
-    report = CheckReport(title, now, results, quiet, verbose, statistics)
+    report = CheckReport(title, now, results, policy.help, quiet, verbose, statistics)
     write_reports("check", report, outputs, color)
     _print_notes(results, strict=strict, with_errors=Output(TEXT) not in outputs)
     if not results:

@@ -41,6 +41,7 @@ _MOST_EXAMPLES = 20
 
 _READ_ELSEWHERE = {
     "failurePolicy": "API servers read it while no replica answers",
+    "help": "denials end with it",
     "customWorkloads": "API servers send these custom resources, and audits list them",
 }
 _ALLOWED = dict.fromkeys(("mutated", "skipped"), "allowed")

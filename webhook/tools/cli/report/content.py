@@ -53,6 +53,8 @@ class CheckReport(msgspec.Struct, frozen=True):
     policy: str
     created: datetime
     results: Sequence[Result]
+    help: str = ""
+    """The help of the policy, for people whose objects are denied."""
     quiet: bool = False
     verbose: bool = False
     statistics: bool = False

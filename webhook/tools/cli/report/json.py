@@ -31,7 +31,7 @@ API_VERSION = "gpufence.dev/v1alpha1"
 
 def check(report: CheckReport) -> Iterator[str]:
     """Yield a CheckReport."""
-    yield _document("CheckReport", policy=report.policy, **_results(report))
+    yield _document("CheckReport", policy=report.policy, help=report.help, **_results(report))
 
 
 def audit(report: AuditReport) -> Iterator[str]:
@@ -40,6 +40,7 @@ def audit(report: AuditReport) -> Iterator[str]:
     yield _document(
         "AuditReport",
         policy=report.policy,
+        help=report.help,
         pods=found.pods,
         unmutatedPods=list(found.unmutated),
         uselessExceptions=list(found.exceptions),

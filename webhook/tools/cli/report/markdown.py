@@ -61,6 +61,8 @@ def check(report: CheckReport) -> Iterator[str]:
         yield "\n| | Object | Rule | Where | What |\n| --- | --- | --- | --- | --- |\n"
         yield from kept
     yield _omitted(len(rows) - len(kept), "more row")
+    if report.help and verdicts["denied"]:
+        yield f"\n{_escaped(report.help)}\n"
 
 
 audit = check

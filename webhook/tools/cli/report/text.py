@@ -75,7 +75,7 @@ def check(report: CheckReport, terminal: Terminal) -> Iterator[str]:
         yield from _statistics(terminal, report.results)
     if not report.quiet:
         yield "\n" if needs_blank else ""
-        yield _summary(terminal, report.results, report.policy)
+        yield _summary(terminal, report, report.results)
 
 
 def audit(report: AuditReport, terminal: Terminal) -> Iterator[str]:
@@ -99,7 +99,7 @@ def audit(report: AuditReport, terminal: Terminal) -> Iterator[str]:
     for skipped in report.audit.skipped:
         yield terminal.row(("not audited", YELLOW), (skipped, PLAIN))
     pods = f" with {counted(report.audit.pods, 'running Pod')}"
-    yield _summary(terminal, results, report.policy, pods)
+    yield _summary(terminal, report, results, pods)
 
 
 def suites(report: SuitesReport, terminal: Terminal) -> Iterator[str]:
@@ -229,8 +229,10 @@ def _statistics(terminal: Terminal, results: Sequence[Result]) -> Iterator[str]:
     yield "\n" if counts else ""
 
 
-def _summary(terminal: Terminal, results: Sequence[Result], policy: str, pods: str = "") -> str:
-    """Return the last lines of a report: counts, and the commands that explain the rules."""
+def _summary(
+    terminal: Terminal, report: CheckReport, results: Sequence[Result], pods: str = ""
+) -> str:
+    """Return the last lines of a report: counts, the commands that explain the rules, and help."""
     paint = terminal.paint
     verdicts = Counter(result.verdict for result in results if result.is_object)
     findings = [finding for result in results for finding in result.findings]
@@ -243,9 +245,11 @@ def _summary(terminal: Terminal, results: Sequence[Result], policy: str, pods: s
     if unreadable := len(results) - verdicts.total():
         files = f"{counted(unreadable, 'file')} that cannot be read"
         text += f"; {paint(files, STYLES['invalid'])}"
-    text += f"{paint(f' (policy: {policy})', DIM)}\n"
+    text += f"{paint(f' (policy: {report.policy})', DIM)}\n"
     for rule in filter(rule_page, dict.fromkeys(finding.rule for finding in findings)):
         text += f"{paint('Explain the rule: ', DIM)}gpufence explain {rule}\n"
+    if report.help and verdicts["denied"]:
+        text += terminal.line(report.help)
     return text
 
 
