@@ -799,7 +799,7 @@ class Policy(Part):
     rules: InAPIServer[Mapping[RuleId, RuleAction]] = field(default_factory=dict)
     """The action of each rule: enforce, warn, audit or off."""
     help: InAPIServer[Sentence] = ""
-    """Whom to ask, or a link: denials end with this sentence."""
+    """Whom to contact, or a link: denials end with this sentence."""
     exemptions: InAPIServer[Exemptions] = Exemptions()
     """The Pods to which the policy does not apply."""
     overrides: InAPIServer[tuple[Override, ...]] = ()

@@ -92,6 +92,9 @@ def test_the_api_server_accepts_what_gpufence_accepts(cluster: ControlPlane) -> 
 UNKNOWN = {
     "an unknown rule": _with(lambda spec: spec["rules"].update({"device-leek": "warn"})),
     "an unknown field": _with(lambda spec: spec["pools"][0].update(taint=[])),
+    "an override without settings": _with(
+        lambda spec: spec.update(overrides=[{"namespaces": ["a"], "rule": {"device-leak": "off"}}])
+    ),
     "a pool twice": _with(lambda spec: spec["pools"].append(spec["pools"][0])),
 }
 """What a schema cannot say, or say well."""
@@ -105,8 +108,14 @@ INVALID = UNKNOWN | {
     "an unknown mode": _with(lambda spec: spec.update(mode="deny")),
     "an unknown action": _with(lambda spec: spec["rules"].update({"device-leak": "deny"})),
     "a pool without devices": _with(
-        lambda spec: spec["pools"][0].update(resources=[], deviceClasses=[])
+        lambda spec: spec["pools"][0].update(
+            resource=spec["pools"][0].pop("resources"), deviceClasses=[]
+        )
     ),
+    "namespaces without names": _with(
+        lambda spec: spec["pools"][0].update(allowedNamespaces={"unknown": "deny"})
+    ),
+    "an empty requirement": _with(lambda spec: spec["pools"][0].update(requires=[{}])),
     "an unknown effect": _with(
         lambda spec: spec["pools"][0].update(taints=[{"key": "a", "effect": "no"}])
     ),
@@ -123,6 +132,14 @@ def test_without_a_replica_the_schema_rejects_wrong_values(cluster: ControlPlane
         name: cluster.api.refusal(f"{PATH}", fence_policy(spec)) for name, spec in INVALID.items()
     }
     assert {name for name, text in refused.items() if "spec" not in text} == {*UNKNOWN}, refused
+    assert not [name for name, text in refused.items() if "must validate" in text], refused
+    for name, cure in (
+        ("a pool without devices", "set resources or deviceClasses"),
+        ("namespaces without names", "set names, matchLabels or matchExpressions"),
+        ("a group of Kubernetes", "set sparkoperator.k8s.io or a value without "),
+        ("an empty requirement", "set labels, maxRuntime, queue, "),
+    ):
+        assert cure in refused[name], refused[name]
 
 
 def written_policies(api: Api) -> list[str]:

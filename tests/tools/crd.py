@@ -8,6 +8,7 @@ applied: a field that is misspelled is reported, and not dropped.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import yaml
@@ -15,6 +16,7 @@ import yaml
 from policies.document import API_VERSION, KIND
 from policies.policy import Policy
 from policies.schema import json_schema
+from policies.wording import listing
 
 Schema = dict[str, Any]
 
@@ -149,10 +151,54 @@ def _structural(schema: Schema, parts: Schema) -> Schema:
         made["additionalProperties"] = _structural(_value_of(schema, made), parts)
     if "items" in made:
         made["items"] = _structural(made["items"], parts)
+    if rules := _validations(made):
+        made["x-kubernetes-validations"] = rules
     for key in _JUNCTORS:
         if key in made:
             made[key] = _restriction(made[key])
     return made
+
+
+def _validations(schema: Schema) -> list[Schema]:
+    """Take alternatives out of the schema, and return them as rules.
+
+    A rule has a message of its own: API servers print the alternatives of a junctor as they are.
+    Those of fields that a rule cannot read are left to the webhook.
+    """
+    groups = [schema.pop("anyOf")] if "anyOf" in schema else []
+    groups += [each["anyOf"] for each in schema.pop("allOf", ())]
+    return [_validation(group) for group in groups if _is_readable(group, schema)]
+
+
+def _is_readable(alternatives: list[Schema], schema: Schema) -> bool:
+    names = {name for each in alternatives for name in each.get("required", ())}
+    return all(_has_type(schema["properties"][name]) for name in names)
+
+
+def _has_type(schema: Schema) -> bool:
+    """Return whether rules can read a value of the schema."""
+    known = "type" in schema or "x-kubernetes-int-or-string" in schema
+    inner = schema.get("additionalProperties")
+    return known and (inner is None or _has_type(inner))
+
+
+def _validation(alternatives: list[Schema]) -> Schema:
+    """Return the rule that one of the alternatives holds."""
+    conditions, words = zip(*map(_condition, alternatives), strict=True)
+    rule = " || ".join(f"({each})" for each in conditions)
+    return {"rule": rule, "message": f"set {listing(words, 'or')}"}
+
+
+def _condition(schema: Schema) -> tuple[str, str]:
+    """Return an alternative as an expression and in words."""
+    match schema:
+        case {"const": value}:
+            return f"self == {value!r}", value
+        case {"not": {"pattern": pattern}}:
+            return f"!self.matches({json.dumps(pattern)})", f"a value without {pattern}"
+    size = " && size(self.{0}) > 0" if "properties" in schema else ""
+    names = schema["required"]
+    return " && ".join(f"has(self.{name})" + size.format(name) for name in names), listing(names)
 
 
 def _number_or_none(schema: Schema) -> Schema:

@@ -107,12 +107,19 @@ def _nodes_fit(policy: Policy, nodes: NodeIndex | None) -> Condition:
 
 def _node_problems(policy: Policy, nodes: NodeIndex, known: NodesOfPools) -> Iterator[str]:
     for pool in policy.pools:
-        if count := known.lacking_labels(pool).bit_count():
-            yield f"{counted(count, 'node')} with devices of pool {pool.name} lack its labels."
+        unlabeled = [node.name for node in nodes.nodes(known.lacking_labels(pool))]
+        if unlabeled:
+            yield f"{_lack(unlabeled, f'with devices of pool {pool.name}')} its labels."
         members = nodes.nodes(known.of(pool))
         bare = [node.name for node in members if not node.is_fenced_by(pool.fence)]
         if pool.fence and bare:
-            yield f"Nodes of pool {pool.name} lack its taints: {some(bare)}."
+            yield f"{_lack(bare, f'of pool {pool.name}')} its taints."
+
+
+def _lack(names: list[str], which: str) -> str:
+    """Return the start of a sentence: ``2 nodes of pool a (gpu-1, gpu-2) lack``."""
+    verb = "lacks" if len(names) == 1 else "lack"
+    return f"{counted(len(names), 'node')} {which} ({some(sorted(names))}) {verb}"
 
 
 def _timestamp(now: datetime) -> str:

@@ -21,7 +21,7 @@ from webhook.documents.document import (
     sentence,
     unreadable,
 )
-from webhook.documents.json_reader import read_json
+from webhook.documents.json_reader import COMMENT, COMMENT_CURE, read_json
 from webhook.documents.yaml_reader import read_yaml
 from webhook.wording import printable
 
@@ -227,7 +227,10 @@ def _split(lines: Iterable[str]) -> Iterator[tuple[str, str, int]]:
 def _read(part: str) -> Iterator[Document]:
     """Read JSON, one value or several, or one document of YAML."""
     if not _BRACKET.match(part):
-        yield _read_yaml(part)
+        document = _read_yaml(part)
+        if document.error is not None and COMMENT.match(part):
+            document.error.cure = COMMENT_CURE
+        yield document
         return
     values = read_json(part)
     first = next(values)

@@ -19,6 +19,8 @@ from webhook.documents.scalars import INT64_MIN, UINT64_MAX
 from webhook.documents.yaml_reader import DUPLICATE_CURE, TOO_DEEP, TOO_DEEP_CURE, read_yaml
 
 _SPACE = re.compile(r"[ \t\r\n]*")
+COMMENT = re.compile(r"\s*(//|/\*)")
+COMMENT_CURE = "JSON has no comments: remove them, or write YAML"
 _LINE_WITH_BRACKET = re.compile(r"^[{\[]", re.MULTILINE)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _QUOTE = "Put it in quotes if it is meant as text"
@@ -90,7 +92,7 @@ def _decode(decoder: json.JSONDecoder, text: str, at: int) -> tuple[Any, int]:
     except json.JSONDecodeError as error:
         problem = f"does not parse as JSON: {uncapitalized(error.msg)}"
         raise DocumentError(
-            problem, line=error.lineno, column=error.colno, cure=_cure(error.msg, text)
+            problem, line=error.lineno, column=error.colno, cure=_cure(error, text)
         ) from error
     except RecursionError:
         raise DocumentError(TOO_DEEP, cure=TOO_DEEP_CURE) from None
@@ -106,10 +108,12 @@ def _decode(decoder: json.JSONDecoder, text: str, at: int) -> tuple[Any, int]:
     return value, end
 
 
-def _cure(message: str, text: str) -> str:
+def _cure(error: json.JSONDecodeError, text: str) -> str:
     if looks_like_template(text):
         return HELM_CURE
-    return next(cure for start, cure in _CURES.items() if message.startswith(start))
+    if COMMENT.match(text, error.pos):
+        return COMMENT_CURE
+    return next(cure for start, cure in _CURES.items() if error.msg.startswith(start))
 
 
 def _integer(digits: str) -> int | float:

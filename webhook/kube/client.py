@@ -7,6 +7,8 @@ The model objects of ``kubernetes.aio`` are not used: to make one of a Node's wa
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -54,6 +56,7 @@ MOST_BYTES = 32 * 1024 * 1024
 API servers accept objects of up to 3 MiB, and send each ``<`` in them as six bytes.
 """
 
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
 _MOST_SHOWN = 200
 
 # The bytes of a response that wait to be read; aiohttp buffers up to twice as many.
@@ -287,13 +290,20 @@ def _reason(error: aiohttp.ClientError | OSError) -> str:
     if isinstance(error, aiohttp.ClientConnectorError):
         # The text of the error shows the TLS context as a memory address; the host may be a
         # proxy's.
-        return f"{error.host}:{error.port}: {error.__cause__}"
+        return f"{error.host}:{error.port}: {_in_words(error.__cause__)}"
     # The texts of these errors show the URL. Its timeout is random: the same failure has one text.
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return f"no connection within {_CONNECT_SECONDS:.0f} s"
     if isinstance(error, aiohttp.ClientResponseError):
         return f"HTTP {error.status}: {error.message}"
-    return str(error) or "no response in time"
+    return _in_words(error) or "no response in time"
+
+
+def _in_words(error: BaseException | None) -> str:
+    """Return the text of an error, without the numbers and calls of the operating system."""
+    numbers = dict.fromkeys(map(int, _ERRNO.findall(str(error))))
+    words = (os.strerror(number).lower() for number in numbers)
+    return ", ".join(words) or str(error).removeprefix(f"[Errno {getattr(error, 'errno', '')}] ")
 
 
 def _retry_after(seconds: str) -> float:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from policies.kubernetes.objects import mapping, mappings
+from policies.wording import listing
 from webhook.kube.credentials import Access, Load, in_cluster, is_inside, trusting
 from webhook.kube.errors import ConfigurationError
 
@@ -41,6 +43,12 @@ def kubeconfig(path: Path | None = None, context: str | None = None) -> Load:
             ) from error
 
         files = _files(path)
+        chosen = f", context {context}" if context else ""
+        contexts = list(_contexts(files))
+        if context and contexts and context not in contexts:
+            raise ConfigurationError(
+                f"{files}: has no context {context}; it has {listing(contexts)}"
+            )
         configuration = Configuration()
         try:
             with _errors_from_log():
@@ -56,13 +64,36 @@ def kubeconfig(path: Path | None = None, context: str | None = None) -> Load:
             # with a wrong type.
             is_of_types = isinstance(error, AttributeError | KeyError | TypeError)
             reason = "it is not a valid kubeconfig" if is_of_types else error
-            chosen = f", context {context}" if context else ""
+            if contexts and not context and "current-context" in str(error):
+                reason = f"it sets no current-context; set --context to {listing(contexts, 'or')}"
             raise ConfigurationError(
                 f"{files}{chosen}: cannot be used: {reason}; "
                 "see what kubectl config view and kubectl config get-contexts print"
             ) from error
 
     return load
+
+
+def _contexts(files: str) -> Iterator[str]:
+    """Yield the names of the contexts, as far as the files are kubeconfigs.
+
+    Raises:
+        ConfigurationError: a file is not YAML.
+    """
+    import yaml
+
+    for file in files.split(os.pathsep):
+        try:
+            with open(file, encoding="utf-8") as opened:  # noqa: PTH123 - kubectl's form of paths
+                document = yaml.safe_load(opened)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark
+            place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+            raise ConfigurationError(f"{file}{place}: is not YAML: {error.problem}") from error
+        except (OSError, UnicodeError, yaml.YAMLError):
+            continue
+        for _, each in mappings(mapping(document).get("contexts")):
+            yield str(each.get("name"))
 
 
 @contextmanager

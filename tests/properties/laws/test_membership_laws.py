@@ -204,7 +204,7 @@ def test_a_node_is_named_as_one_of_a_pool_exactly_if_a_plain_pod_on_it_is_denied
         (name, *sorted(pools)) for *pools, listed in in_status for name in NODE.findall(listed)
     } <= both
     assert bool(in_status) is bool(both)
-    bare = re.findall(r"Nodes of pool ([\w-]+) lack its taints: ([^.]*)\.", fit["message"])
+    bare = re.findall(r"nodes? of pool ([\w-]+) \(([^)]*)\) lacks? its taints\.", fit["message"])
     assert {(pool, node) for pool, nodes in bare for node in NODE.findall(nodes)} <= members
     if fit["status"] == "True":
         empty = {pool.name for pool in policy.pools} - {pool for pool, _ in members}

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
@@ -44,7 +45,7 @@ async def test_an_invalid_kubeconfig_is_reported_with_its_path(
     invalid = "it is not a valid kubeconfig; "
     cure = "see what kubectl config view and kubectl config get-contexts print"
     for text, reason in (
-        *(("", invalid), ("[]", invalid), ("5", invalid), ("a: [", "while parsing")),
+        *(("", invalid), ("[]", invalid), ("5", invalid)),
         ("current-context: x", "Invalid kube-config file. Expected "),
     ):
         with subtests.test(text=text):
@@ -54,11 +55,21 @@ async def test_an_invalid_kubeconfig_is_reported_with_its_path(
             assert problem.endswith(cure)
 
 
-async def test_an_unknown_context_is_reported_with_its_name(tmp_path: Path) -> None:
+async def test_a_kubeconfig_that_is_not_yaml_is_reported_with_the_place(tmp_path: Path) -> None:
+    (path := tmp_path / "kubeconfig").write_text("a: [b\nc: d")
+    problem = await problem_of(kubeconfig(path))
+    assert problem == f"{path}:2:2: is not YAML: expected ',' or ']', but got ':'"
+
+
+async def test_an_unknown_context_is_reported_with_those_that_exist(tmp_path: Path) -> None:
     path = write(tmp_path / "kubeconfig", "http://127.0.0.1:9", {})
+    name = yaml.safe_load(path.read_text())["contexts"][0]["name"]
     problem = await problem_of(kubeconfig(path, "other"))
-    assert problem.startswith(f"{path}, context other: cannot be used: ")
-    assert "Expected object with name other in" in problem
+    assert problem == f"{path}: has no context other; it has {name}"
+    path.write_text(path.read_text().replace("current-context", "current"))
+    assert f"sets no current-context; set --context to {name}; " in await problem_of(
+        kubeconfig(path)
+    )
 
 
 async def test_without_the_kubernetes_client_the_error_names_the_extra(

@@ -60,8 +60,8 @@ def test_nodes_without_labels_or_taints_are_named() -> None:
     value, message = conditions(status(active(default_spec()), WRITTEN, nodes, {}, NOW))["NodesFit"]
     assert value == "False"
     assert message == (
-        "1 node with devices of pool nvidia lack its labels. Nodes of pool nvidia lack its taints: "
-        "bare."
+        "1 node with devices of pool nvidia (unlabeled) lacks its labels. "
+        "1 node of pool nvidia (bare) lacks its taints."
     )
 
 
@@ -93,7 +93,11 @@ def test_nodes_with_a_dra_driver_need_no_labels_and_a_pool_may_be_empty() -> Non
             ([], "True", f"{fit} No node belongs to nvidia at the moment."),
             ([Node("cpu", {})], "True", f"{fit} No node belongs to nvidia at the moment."),
             ([Node("dra", {}, (TAINT,), {}, published), Node("cpu", {})], "True", fit),
-            ([Node("dra", {}, (), {}, published)], "False", "lack its taints: dra."),
+            (
+                [Node("dra", {}, (), {}, published)],
+                "False",
+                "1 node of pool nvidia (dra) lacks its taints.",
+            ),
         ):
             written = status(active(spec), WRITTEN, NodeIndex(nodes), {}, NOW)
             found = conditions(written)["NodesFit"]

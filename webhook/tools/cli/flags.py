@@ -203,7 +203,7 @@ def parse_duration(value: str) -> timedelta:
         return timedelta(0)
     if not _DURATION.fullmatch(value):
         raise click.BadParameter(
-            f"{value!r:.40} is not a duration; write it like 3s, 1m30s or 500ms"
+            f"{value!r:.40} is not a duration; write it like 24h, 90m or 1h30m"
         )
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PARTS.findall(value))
     return timedelta(seconds=seconds)

@@ -74,7 +74,7 @@ def test_a_missing_kubeconfig_or_context_is_an_error(
     FakeApiServer().kubeconfig(kubeconfig)
     done = gpufence(*command, "--kubeconfig", kubeconfig, "--context", "other")
     assert done.status == 2
-    assert f"{kubeconfig}, context other: cannot be used" in done.err
+    assert f"{kubeconfig}: has no context other; it has " in done.err
 
 
 def test_manifests_prints_admission_policies_with_excluded_namespaces(gpufence: Run) -> None:

@@ -51,7 +51,10 @@ class SuggestingGroup(click.Group):
             elif ctx.parent is None and (guess := GUESSES.get(name)):
                 near = f"Write {guess.replace('gpufence', ctx.command_path)}."
             else:
-                near = did_you_mean(name, names) or f"Commands: {', '.join(names)}."
+                root = ctx.find_root()
+                others = root.command.list_commands(root)  # type: ignore[attr-defined]
+                near = f"Did you mean {root.command_path} {name}?" if name in others else ""
+                near = near or did_you_mean(name, names) or f"Commands: {', '.join(names)}."
             ctx.fail(f"{name!r} is not a command of {ctx.command_path}. {near}")
         return super().resolve_command(ctx, args)
 

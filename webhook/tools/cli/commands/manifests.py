@@ -74,7 +74,11 @@ def manifests(
     static: bool,
     registration: Registration,
 ) -> None:
-    """Print the webhook configurations, or the admission policies, of a policy."""
+    """Print the webhook configurations, or the admission policies, of a policy.
+
+    Webhook configurations need an address (--service or --url) and a CA (--ca-file or
+    --cert-manager).
+    """
     if static and not admission_policies:
         raise click.UsageError("--static needs --admission-policies.")
     if not admission_policies:

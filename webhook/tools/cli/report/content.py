@@ -172,7 +172,7 @@ def by_severity(result: Result) -> int:
 
 def verdict_counts(verdicts: Counter[Verdict]) -> dict[Verdict, str]:
     """Return the counts, the most severe verdict first: ``1 denied``, ``2 allowed``."""
-    return {v: f"{verdicts[v]} {v}" for v in _MOST_SEVERE_FIRST if verdicts[v]}
+    return {v: f"{verdicts[v]:,} {v}" for v in _MOST_SEVERE_FIRST if verdicts[v]}
 
 
 def summary(total: str, counts: Iterable[str]) -> str:
