@@ -100,6 +100,8 @@ def parsing(document: Any) -> Iterator[Any]:
     A piece is short, whatever the document is: a replica answers reviews of Pods between two.
     """
     if isinstance(document, Mapping):
+        if isinstance(kind := document.get("kind"), str) and kind != KIND:
+            raise PolicyError([f"kind: is {kind!r:.60}, but must be {KIND!r}"])
         whole = {key: part for key, part in document.items() if key not in ("metadata", "status")}
         _check_size(whole, MOST_VALUES)
         yield None

@@ -56,6 +56,9 @@ _GROUPS_OF_WORKLOADS = {"Pod": ""} | {
 }
 
 
+_KINDS_IN_LOWER_CASE = {kind.lower(): kind for kind in _GROUPS_OF_WORKLOADS}
+
+
 class Found(NamedTuple):
     """The pod templates of an object, and the parts whose Pods cannot be judged from it."""
 
@@ -82,6 +85,9 @@ def find(obj: JSONObject, search: Search | None = None) -> Found:
     if key == ("", "Pod"):
         return Found((Template(obj, ("spec",), "Pod"),))
     if key not in CORE_WORKLOADS:
+        kind = _KINDS_IN_LOWER_CASE.get(key[1].lower(), key[1])
+        if key[0] in _VERSIONS and kind != key[1]:
+            raise MalformedObjectError("kind", f"is {key[1]}; did you mean {kind}?")
         if key[0] in _VERSIONS and key[1] in _GROUPS_OF_WORKLOADS:
             meant = _VERSIONS[_GROUPS_OF_WORKLOADS[key[1]]]
             raise MalformedObjectError(

@@ -118,6 +118,9 @@ def _opened(path: str) -> BinaryIO:
     try:
         return sys.stdin.buffer if path == STDIN else io.BufferedReader(io.FileIO(path))
     except FileNotFoundError:
+        if path.startswith(("https://", "http://")):
+            cure = f"Download it: curl -fsSL {path} | gpufence check -"
+            raise DocumentError("is a URL, not a file", cure=cure) from None
         raise DocumentError("does not exist", cure=_CHECK_PATH) from None
     except ValueError:  # A null character in the path.
         raise DocumentError("is not the path of a file", cure=_CHECK_PATH) from None

@@ -149,11 +149,11 @@ def _read_object(manifest: Manifest, value: Any) -> None:
     Without both, a mapping is not meant for the API: directories hold other files as well.
     """
     if not isinstance(value, dict):
-        manifest.error = DocumentError(
-            f"is {_TYPES[type(value)]}, not an object of the Kubernetes API",
-            line=manifest.line,
-            cure="Remove it, or write an object with apiVersion and kind",
-        )
+        cure = "Remove it, or write an object with apiVersion and kind"
+        if isinstance(value, str) and value.startswith(("NAME ", "NAMESPACE ")):
+            cure = "It looks like a table of kubectl get: add -o yaml to the command"
+        problem = f"is {_TYPES[type(value)]}, not an object of the Kubernetes API"
+        manifest.error = DocumentError(problem, line=manifest.line, cure=cure)
         return
     kind, version = value.get("kind"), value.get("apiVersion")
     if kind is version is None or (kind in KUSTOMIZE_KINDS and not isinstance(version, str)):

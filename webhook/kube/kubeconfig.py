@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,12 @@ from webhook.kube.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from kubernetes.aio.client import Configuration
+
+
+_MISSING = re.compile(r"Expected object with name (\S+) in \S*/(\w+) list")
+_NOISE = re.compile(r"\[Errno \d+\] ")
+_MISSING_KEY = re.compile(r"Expected key (\S+) in ")
+"""What the library says of a part that is missing."""
 
 
 def access(path: Path | None = None, context: str | None = None) -> Load:
@@ -62,9 +69,8 @@ def kubeconfig(path: Path | None = None, context: str | None = None) -> Load:
         except Exception as error:
             # The library raises many types: errors of YAML, its own, and any exception for a field
             # with a wrong type.
-            is_of_types = isinstance(error, AttributeError | KeyError | TypeError)
-            reason = "it is not a valid kubeconfig" if is_of_types else error
-            if contexts and not context and "current-context" in str(error):
+            reason = _reason(error)
+            if contexts and not context and "current-context" in reason:
                 reason = f"it sets no current-context; set --context to {listing(contexts, 'or')}"
             raise ConfigurationError(
                 f"{files}{chosen}: cannot be used: {reason}; "
@@ -72,6 +78,21 @@ def kubeconfig(path: Path | None = None, context: str | None = None) -> Load:
             ) from error
 
     return load
+
+
+def _reason(error: Exception) -> str:
+    """Return what is wrong with a kubeconfig, from an error of any type of the library."""
+    if isinstance(error, AttributeError | KeyError | TypeError):
+        return "it is not a valid kubeconfig"
+    if isinstance(error, FileNotFoundError) and error.filename:
+        return f"{error.filename} does not exist, or is not in PATH"
+    if isinstance(error, ssl.SSLError):
+        return f"its CA or client certificate is no valid PEM ({error.reason})"
+    if missing := _MISSING.search(str(error)):
+        return f"it has no {missing[2].removesuffix('s')} {missing[1]}"
+    if missing := _MISSING_KEY.search(str(error)):
+        return f"it has no {missing[1]}"
+    return _NOISE.sub("", str(error)).replace("File does not exists: ", "no such file: ")
 
 
 def _contexts(files: str) -> Iterator[str]:
@@ -139,12 +160,16 @@ def _files(path: Path | None) -> str:
         cure = f"{why}; name another kubeconfig with --kubeconfig, or in KUBECONFIG"
     existing = [file for file in files if os.path.isfile(file)]  # noqa: PTH113 - no error
     if not existing:
-        raise ConfigurationError(f"{' and '.join(files)}: no such file; {cure}")
+        is_directory = any(map(os.path.isdir, files))
+        problem = "is a directory" if is_directory else "no such file"
+        raise ConfigurationError(f"{' and '.join(files)}: {problem}; {cure}")
     return os.pathsep.join(existing)
 
 
 def _configured(configuration: Configuration) -> Access:
     """Return the access that ``kubernetes.aio`` has read."""
+    if not configuration.host.startswith(("https://", "http://")):
+        raise ConfigurationError(f"server: {configuration.host} is not a URL; write https://...")
     if configuration.verify_ssl:
         tls = trusting(configuration.ssl_ca_cert)
     else:

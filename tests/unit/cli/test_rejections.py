@@ -33,6 +33,16 @@ REASONS = {
     "check --format json": "Write --output FORMAT.",
     "help": "Did you mean gpufence --help?",
     "version": "Did you mean gpufence --version?",
+    "policy test": "Did you mean gpufence test?",
+    "--policy a.yaml check": "Options of a command stand after its name.",
+    "audit --since 5": "'5' is not a duration; write it like 24h, 90m or 1h30m",
+    "policy validate web.yaml": "web.yaml:2: kind: is 'Pod', but must be 'FencePolicy'.",
+    "check --nodes table.txt -": "It looks like a table of kubectl get: add -o yaml",
+    "mutate https://example.com/a.yaml": "is a URL, not a file. Download it: curl -fsSL https://",
+    "mutate lower.yaml": "lower.yaml:2:1: document 1: kind: is pod; did you mean Pod?",
+    "mutate commented.json": "JSON has no comments: remove them, or write YAML.",
+    "mutate comment.json": "JSON has no comments: remove them, or write YAML.",
+    "audit --kubeconfig .": ".: is a directory; ",
     # Rules.
     "check --rules device-leek -": "Did you mean device-leak",
     "check --rules pool-trespass,Trespass -": "Did you mean pool-trespass?",
@@ -115,6 +125,13 @@ REASONS = {
     "certs issue --dns-name x": "Missing option '--out'",
 }
 """The reason by command line."""
+FILES = {
+    "web.yaml": PLAIN_POD,
+    "lower.yaml": PLAIN_POD.replace("Pod", "pod"),
+    "table.txt": "NAME STATUS\nn1 Ready\n",
+    "commented.json": '{"a": 1, // one\n"b": 2}',
+    "comment.json": '// one\n{"a": 1}',
+}
 
 
 def test_a_command_line_is_rejected_with_the_reason(
@@ -122,6 +139,8 @@ def test_a_command_line_is_rejected_with_the_reason(
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     (tmp_path / "link").symlink_to("a")
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
     wrong = {}
     for command, reason in REASONS.items():
         done = gpufence(*shlex.split(command), stdin=PLAIN_POD)
@@ -129,7 +148,7 @@ def test_a_command_line_is_rejected_with_the_reason(
         if (done.status, done.out) != (2, "") or reason not in told or "Traceback" in told:
             wrong[command] = done
     assert wrong == {}
-    assert [path.name for path in tmp_path.iterdir()] == ["link"]
+    assert {path.name for path in tmp_path.iterdir()} == {"link", *FILES}
 
 
 def test_a_guessed_command_names_one_that_exists(gpufence: Run, subtests: pytest.Subtests) -> None:

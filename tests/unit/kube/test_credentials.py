@@ -38,6 +38,14 @@ async def test_a_missing_kubeconfig_is_reported_with_its_path(tmp_path: Path) ->
     assert problem == f"{tmp_path}/none: no such file; set the path of a kubeconfig file"
 
 
+KUBECONFIG = """
+contexts: [{{name: a, context: {{cluster: {}, user: u}}}}]
+current-context: a
+clusters: [{{name: c, cluster: {{server: {}}}}}]
+users: [{{name: u, user: {{token: t}}}}]
+"""
+
+
 async def test_an_invalid_kubeconfig_is_reported_with_its_path(
     tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
@@ -46,7 +54,14 @@ async def test_an_invalid_kubeconfig_is_reported_with_its_path(
     cure = "see what kubectl config view and kubectl config get-contexts print"
     for text, reason in (
         *(("", invalid), ("[]", invalid), ("5", invalid)),
-        ("current-context: x", "Invalid kube-config file. Expected "),
+        ("current-context: x", "it has no "),
+        (KUBECONFIG.format("c", "a"), "server: a is not a URL; write https://"),
+        (KUBECONFIG.format("d", "https://a"), "it has no cluster d; "),
+        (KUBECONFIG.format("c", "https://a, certificate-authority: /no"), "no such file: /no"),
+        (
+            KUBECONFIG.format("c", "https://a, certificate-authority-data: bm8="),
+            "its CA or client certificate is no valid PEM (",
+        ),
     ):
         with subtests.test(text=text):
             path.write_text(text)
@@ -98,7 +113,7 @@ async def test_a_plugin_without_credentials_is_an_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, subtests: pytest.Subtests
 ) -> None:
     for command, expected in (
-        (("no-such-plugin",), "No such file or directory: 'no-such-plugin'"),
+        (("no-such-plugin",), "cannot be used: No such file or directory: 'no-such-plugin'"),
         (("sh", "-c", "echo log in first >&2; exit 3"), "log in first"),
         (("echo", "hello"), "failed to decode process output"),
         (("echo", CREDENTIAL % ""), "missing token"),

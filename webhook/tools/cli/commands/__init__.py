@@ -39,6 +39,13 @@ GUESSES = {
 class SuggestingGroup(click.Group):
     """A group that suggests commands for a mistyped name."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            message = f"{error.format_message()} Options of a command stand after its name."
+            raise click.UsageError(message, ctx) from error
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
