@@ -14,8 +14,8 @@ from policies.facts import Facts, Request
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.objects import MalformedObjectError
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.scheduling import FENCING_EFFECTS, accepts, matches_node
-from policies.kubernetes.selector import can_match, selects, surely_accepts
+from policies.kubernetes.scheduling import FENCING_EFFECTS, Alternative, accepts, matches_node
+from policies.kubernetes.selector import selects, surely_accepts
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy, Pool
 from policies.pool_nodes import nodes_of_pools, selector_of_every_node
@@ -84,7 +84,8 @@ def belongs(node: Node, pool: Pool, policy: Policy) -> bool:
 
 
 def is_labeled(node: Node, pool: Pool) -> bool:
-    return selects(pool.selector, node.labels)
+    left_out = not accepts(Alternative({}, pool.without, (), ""), node.name, node.labels)
+    return selects(pool.selector, node.labels) and not left_out
 
 
 def is_kept_off(pod: Pod, pool: Pool, known: dict[str, Node], members: set[str]) -> bool:
@@ -92,9 +93,11 @@ def is_kept_off(pod: Pod, pool: Pool, known: dict[str, Node], members: set[str])
         return pod.spec.node_name not in members
     for alternative in pod.selection():
         accepted = {n.name for n in known.values() if accepts(alternative, n.name, n.labels)}
-        if accepted & members or surely_accepts(alternative, selector_of_every_node(pool)):
+        if accepted & members or surely_accepts(
+            alternative, selector_of_every_node(pool), pool.without
+        ):
             return False
-        if not accepted and can_match(alternative, pool.selector):
+        if not accepted and pool.can_meet(alternative):
             return False
     return True
 
@@ -107,7 +110,8 @@ def largest_of(
     for node in known.values():
         offer = node.offers
         is_of_pool = bool(pool.selector) and any(is_labeled(node, own) for own in policy.pools)
-        reaches = not is_of_pool and any(map(pool.offers, node.published))
+        left_out = bool(pool.without) and selects(pool.selector, node.labels)
+        reaches = not (is_of_pool or left_out) and any(map(pool.offers, node.published))
         if (is_labeled(node, pool) or reaches) and matches_node(pod.spec, node.name, node.labels):
             if not any(offer.values()) or all(offer.get(n, 0) >= c for n, c in needed.items()):
                 return {}
