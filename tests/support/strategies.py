@@ -552,11 +552,6 @@ def policies() -> dict[str, Policy]:
             _model("typed", {}, {"key": "gpu"}, None, _in(NODE_TYPE, "gpu", "cpu"), _exists(ZONE)),
             amd,
         ),
-        "an open pool whose nodes can be reserved": _policy(
-            _pool(),
-            _model("typed", {NODE_TYPE: "gpu"}, {"key": "nvidia.com/gpu"}, ["research"]),
-            _model("sized", {ZONE: "b"}, {"key": "gpu"}, ["research"], _exists(MEMORY)),
-        ),
         "a pool of all other nodes": _policy(
             _model("typed", {NODE_TYPE: "gpu"}, {"key": "nvidia.com/gpu"}, ["research"]),
             _model(
