@@ -99,6 +99,7 @@ def parsing(document: Any) -> Iterator[Any]:
 
     A piece is short, whatever the document is: a replica answers reviews of Pods between two.
     """
+    named: Collection[str] = ()
     if isinstance(document, Mapping):
         if isinstance(kind := document.get("kind"), str) and kind != KIND:
             raise PolicyError([f"kind: is {kind!r:.60}, but must be {KIND!r}"])
@@ -114,16 +115,44 @@ def parsing(document: Any) -> Iterator[Any]:
                 # The default policy of gpufence 0.2 has it.
                 spec["exemptions"] = {k: v for k, v in exempt.items() if k != "runtimeClasses"}
             if isinstance(given := spec.get("rules", {}), Mapping):
+                named = given
                 spec["rules"] = _default_actions(spec.get("defaultAction")) | dict(given)
             document = {**document, "spec": spec}
             yield from _validate_entries(spec)
     policy = validated(document, FencePolicy, _ROOT).spec
     yield None
+    if problems := [*_unstated(named, policy)]:
+        raise PolicyError(problems)
     for problem in size_problems(policy):
         if problem:
             raise PolicyError([f"spec: {problem}"])
         yield None
     yield policy
+
+
+def _unstated(named: Collection[str], policy: Policy) -> Iterator[str]:
+    """Yield where a check that nobody names would deny nearly every GPU Pod.
+
+    Without the rule that adds what it requires, the author says whether it enforces. ``named`` are
+    the rules that the policy names.
+    """
+    check, mutation = "unrestricted-gpu-pod", "restricted-security-context"
+    general = policy.effective_hardening.level
+    places = [("rules", policy.rules, policy.mode, general)] * (check not in named)
+    for index, each in enumerate(policy.overrides):
+        actions = each.actions(policy.rules)
+        if mutation in actions and check not in actions:
+            level = (each.hardening and each.hardening.level) or general
+            own = {**policy.rules, **actions}
+            places.append((f"overrides[{index}].rules", own, each.mode or policy.mode, level))
+    for place, rules, mode, level in places:
+        enforces = (rules[check], mode, level) == ("enforce", "enforce", "restricted")
+        if enforces and rules[mutation] != "enforce":
+            yield (
+                f"spec.{place}: {mutation} is {rules[mutation]}, and {check}, which requires what "
+                f"it adds, denies nearly every GPU Pod; add {check}: warn, or {check}: enforce if "
+                "Pods have these fields"
+            )
 
 
 def _default_actions(most: object) -> dict[str, Action]:

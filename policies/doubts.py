@@ -301,6 +301,11 @@ def _of_exception(entry: ExceptionEntry) -> Iterator[str]:
     if "*" in entry.namespaces.patterns and not (entry.rules or entry.names or entry.kinds):
         end = f" until {entry.expires}" if entry.expires else ", without an end"
         yield f"covers every finding in every namespace{end}. Name rules or namespaces"
+    if entry.rules == {"unrestricted-gpu-pod"} and not entry.controls:
+        yield (
+            "accepts the whole profile: privileged Pods with the file system of their node as "
+            "well. Name controls"
+        )
     for name in entry.names.patterns:
         if "*" in name.removesuffix("*"):
             yield f"names {name!r}: * counts at the end only. Name the objects"

@@ -35,11 +35,33 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         yield from _by_node_name(pod, context)
         if pod.spec.resource_claims:
             yield from _without_allocation(pod, context)
+    yield from _with_other_runtime(pod, context)
     yield from _of_one_variable(pod, context)
     if pod.spec.init_containers:
         yield from _in_init_containers_only(pod, context)
     if context.facts.nodes is not None:
         yield from _without_rdma(pod, context)
+
+
+def _with_other_runtime(pod: Pod, context: Context) -> Iterator[Finding]:
+    """Yield a warning if the Pod sets another RuntimeClass than the one that its pools need.
+
+    The devices of claims need none: their driver adds them by CDI.
+    """
+    for request in context.distinct_requests:
+        names = {pool.runtime_class for pool in request.pools}
+        wanted, own = names.pop(), pod.spec.runtime_class_name
+        if own and wanted and own != wanted and not names and request.resource:
+            yield Finding(
+                ID,
+                pod.at("spec.runtimeClassName"),
+                "the Pod sets another RuntimeClass than its pool needs",
+                f"{request.pool_names} needs RuntimeClass {wanted}; with {own}, the container may "
+                "start without its GPU",
+                f"Remove runtimeClassName: {own}, unless this runtime shows GPUs as well",
+                "warn",
+            )
+            return
 
 
 def _of_one_variable(pod: Pod, context: Context) -> Iterator[Finding]:

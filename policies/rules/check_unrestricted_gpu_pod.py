@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from copy import deepcopy
 
 from policies.context import Context
 from policies.facts import Facts
 from policies.finding import Finding
+from policies.kubernetes.editor import Editor
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.pod_security import violations
 from policies.kubernetes.pod_security.view import NEWEST, Versions
@@ -25,6 +27,9 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     if level == "off":
         return
     completed = context.actions.written.get(set_restricted_security_context.ID) == "enforce"
+    if set_restricted_security_context.ID in context.excepted:
+        # What the mutation would add is not missing.
+        pod = _completed(pod, context)
     versions = _versions(context.facts)
     of = "" if versions.oldest >= NEWEST else f" of version v1.{versions.oldest}"
     for violation in violations(pod, level, versions, completed=completed):
@@ -37,6 +42,15 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
             subjects=violation.subjects,
             rejected=violation.rejected,
         )
+
+
+def _completed(pod: Pod, context: Context) -> Pod:
+    """Return a copy of the Pod with the changes of the mutation that an exception keeps off it."""
+    copy = Pod(deepcopy(pod.spec), deepcopy(pod.metadata), pod.template)
+    changes = [*set_restricted_security_context.changes(copy, context)]
+    Editor(copy).apply(changes, set_restricted_security_context.ID)
+    copy.changed()
+    return copy
 
 
 def _versions(facts: Facts) -> Versions:

@@ -107,8 +107,14 @@ def test_each_kind_of_doubt_names_the_field_the_effect_and_what_to_do() -> None:
             "spec.pools[0].requires[0].priorityClasses: system-priority denies",
         ),
         "a check without its mutation": (
-            said(rules={"restricted-security-context": "warn"}),
+            said(rules={"restricted-security-context": "warn", "unrestricted-gpu-pod": "enforce"}),
             "spec.rules[unrestricted-gpu-pod]: enforces, and restricted-security-context, which",
+        ),
+        "an exception from the whole profile": (
+            said(
+                exceptions=[{"rules": ["unrestricted-gpu-pod"], "namespaces": ["a"], "reason": "r"}]
+            ),
+            "spec.exceptions[0]: accepts the whole profile: privileged Pods",
         ),
         "no rule": (
             said(defaultAction="warn", rules={}),

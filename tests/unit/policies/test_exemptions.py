@@ -393,8 +393,10 @@ def test_the_controls_of_exceptions_are_those_of_pod_security() -> None:
 
 def test_an_exception_that_names_a_mutation_leaves_the_object_as_it_is() -> None:
     mutation = "restricted-security-context"
-    entry = {"rules": [mutation, PROFILE], "namespaces": ["*"], "names": ["p"], "reason": "image"}
+    entry = {"rules": [mutation], "namespaces": ["*"], "names": ["p"], "reason": "image"}
     own = policy(exceptions=[entry])
+    privileged = {**GPU, "securityContext": {"privileged": True}}
+    assert {each.rule for each in decide(pod(privileged), own).findings} == {PROFILE}
     for obj in (pod(GPU), {**pod(GPU), "metadata": {"name": "other"}}):
         operations = mutate(obj, own)
         changed = any("securityContext" in each.path for each in operations)
