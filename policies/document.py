@@ -131,7 +131,7 @@ def parsing(document: Any) -> Iterator[Any]:
 
 
 def _unstated(named: Collection[str], policy: Policy) -> Iterator[str]:
-    """Yield where a check that nobody names would deny nearly every GPU Pod.
+    """Yield where a check that the policy does not name would deny nearly every GPU Pod.
 
     Without the rule that adds what it requires, the author says whether it enforces. ``named`` are
     the rules that the policy names.
