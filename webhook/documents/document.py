@@ -50,7 +50,7 @@ class InputError(Exception):
 
 def looks_like_template(text: str) -> bool:
     """Return whether a text that does not parse may be a template of a manifest."""
-    return "{{" in text or "{%" in text
+    return any(mark in text for mark in ("{{", "{%", "%{"))
 
 
 class Document(msgspec.Struct, eq=False):

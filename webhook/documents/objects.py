@@ -29,6 +29,8 @@ KUSTOMIZE_KINDS = ("Kustomization", "Component")
 _TEMPLATE_NOTE = "is a template, with placeholders such as {{ }}"
 _OF_SED = re.compile(r":\s+@[A-Z][A-Z0-9_]*@")
 """A value that sed or autoconf replaces. No value of YAML starts with this character."""
+_NAMES_API = re.compile(r"apiVersion[\"']?\s*:")
+"""What every object has, also one that does not parse: directories hold other files as well."""
 _PATCH_NOTE = "has no {}, as a patch may"
 _CURES = {
     "apiVersion": "Write the one that kubectl api-resources shows for its kind",
@@ -96,6 +98,8 @@ def _objects(document: Document) -> Iterator[Manifest]:
         is_template = looks_like_template(document.text) or _OF_SED.search(document.text)
         if document.lenient and document.error.for_kubectl and is_template:
             manifest.note = _TEMPLATE_NOTE
+        elif document.lenient and document.text and not _NAMES_API.search(document.text):
+            manifest.note = f"names no apiVersion, and {document.error.problem}"
         else:
             manifest.error = document.error
     elif not isinstance(value, list):

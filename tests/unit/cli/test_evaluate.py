@@ -124,6 +124,14 @@ NOTES = {
         PLACEHOLDER.replace("${GPUS}", "($gpus)"),
         "spec.containers[0].resources.limits[nvidia.com/gpu] is the placeholder ($gpus)",
     ),
+    "mkdocs.yml": (
+        "emoji: !!python/name:twemoji\n",
+        "names no apiVersion, and the tag !!python/name:twemoji has no meaning in Kubernetes",
+    ),
+    "status.yaml": (
+        "apiVersion: v1\nkind: Pod\nstatus: {phase: Running}\n",
+        "has no spec, as a patch may",
+    ),
 }
 
 
@@ -137,7 +145,7 @@ def test_a_template_or_patch_in_a_directory_is_skipped_with_a_note(
     done = gpufence("check", "apps")
     assert done.status == 0
     assert done.err == (
-        "Note: skipped 6 documents with placeholders, or without apiVersion or kind. "
+        "Note: skipped 8 documents with placeholders, or without apiVersion or kind. "
         "To report them as errors, add --strict.\n"
     )
     for name, (_, note) in NOTES.items():
@@ -149,7 +157,7 @@ def test_a_template_or_patch_in_a_directory_is_skipped_with_a_note(
         note for _, note in NOTES.values()
     }
     strict = gpufence("check", "--strict", "-o", "json", "apps")
-    assert (strict.status, sorted(strict.verdicts)) == (2, ["allowed", *["invalid"] * 6])
+    assert (strict.status, sorted(strict.verdicts)) == (2, ["allowed", *["invalid"] * 8])
     assert gpufence("mutate", "apps").status == 2
 
 

@@ -158,6 +158,9 @@ def _result(
         if manifest.document.lenient and placeholder:
             note = f"{malformed.path} is the placeholder {placeholder[0]}"
             return Result(manifest, "skipped", namespace=own, note=note)
+        if manifest.document.lenient and str(malformed) == "spec: is missing":
+            # The same part of a workload has no pod template.
+            return Result(manifest, "skipped", namespace=own, note="has no spec, as a patch may")
         position = locate(manifest.document, manifest.path, malformed.path)
         line, column = position[:2] if position else (manifest.line, 0)
         cure = _MISSING_CURE if malformed.problem == "is missing" else ""
