@@ -5,6 +5,7 @@ Devices are all that counts: not CPU, memory, taints, or the node selection of P
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -76,7 +77,7 @@ def without_small(states: Iterable[PoolState], least: int) -> Iterator[WithoutSm
                 for node in nodes
             ]
             waiting = [each for each in _waiting(state, resource) if each[1] >= least]
-            placed = _placed(now, waiting)
+            placed = {*_placed(now, waiting)}
             more = [name for name in _placed(then, waiting) if name not in placed]
             before, after = (sum(map(int.__eq__, free, whole)) for free in (now, then))
             yield WithoutSmall(state.pool.name, resource, least, sorted(small), before, after, more)
@@ -96,9 +97,8 @@ def _placed(free: Iterable[int], waiting: Iterable[tuple[str, int]]) -> list[str
     """Return the Pods that get their devices, each on the node with the fewest that are enough."""
     left, placed = sorted(free), []
     for name, devices in waiting:
-        index = next((i for i, count in enumerate(left) if count >= devices), None)
-        if index is not None:
-            left[index] -= devices
-            left.sort()
+        index = bisect_left(left, devices)
+        if index < len(left):
+            insort(left, left.pop(index) - devices)
             placed.append(name)
     return placed
