@@ -55,11 +55,11 @@ async def list_state(reader: Reader) -> ClusterState:
         ClusterError: the nodes, or the namespaces of a live cluster, cannot be read.
     """
     state = ClusterState(None)
-    await reader.objects.read(NODES, state.nodes.put, reader.failed)
+    await reader.need(NODES, state.nodes.put)
     for collection, store in {**state.offers.of_drivers, **state.template_stores}.items():
         await reader.read(collection, store.put)
     if reader.objects.is_whole:
-        await reader.objects.read(NAMESPACES, state.namespaces.put, reader.failed)
+        await reader.need(NAMESPACES, state.namespaces.put)
     else:
         await reader.read(NAMESPACES, state.namespaces.put)
     return state

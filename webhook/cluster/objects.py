@@ -218,6 +218,25 @@ class Reader:
         """The titles of objects at which a rule fails."""
         self._progress = progress
 
+    async def need(
+        self, collection: ObjectCollection[ItemT], take: Callable[[ItemT], T]
+    ) -> list[T]:
+        """Return the results of ``take``.
+
+        Raises:
+            ClusterError: the collection cannot be read.
+        """
+        title, count = collection.title, 0
+
+        def counted(item: ItemT) -> T:
+            nonlocal count
+            count += 1
+            if count % _SHOWN_AFTER == 0:
+                self._progress(title, count)
+            return take(item)
+
+        return await self.objects.read(collection, counted, self.failed)
+
     async def read(
         self,
         collection: ObjectCollection[ItemT],
@@ -232,17 +251,8 @@ class Reader:
         needs no such sentence. For ``custom`` resources, server errors count as well: a broken
         conversion webhook must not end the audit.
         """
-        title, count = collection.title, 0
-
-        def counted(item: ItemT) -> T:
-            nonlocal count
-            count += 1
-            if count % _SHOWN_AFTER == 0:
-                self._progress(title, count)
-            return take(item)
-
         try:
-            return await self.objects.read(collection, counted, self.failed)
+            return await self.need(collection, take)
         except ApiError as error:
             if error.status == FORBIDDEN:
                 remediation = "allow the verb list"
@@ -251,9 +261,11 @@ class Reader:
             elif error.status == NOT_FOUND:
                 return [] if collection.optional and self.objects.is_whole else None
             else:
-                raise ApiError(error.status, f"{title}: {error.message}") from error
+                raise ApiError(error.status, f"{collection.title}: {error.message}") from error
             if without:
-                self.skipped.append(f"{title}: not listed, so {without}; {remediation}: {error}")
+                self.skipped.append(
+                    f"{collection.title}: not listed, so {without}; {remediation}: {error}"
+                )
         return None
 
     def failed(self, title: str, error: Exception) -> None:

@@ -398,7 +398,7 @@ async def _fence_policy(api: KubeWriter, installed: Installation, name: str) -> 
 
 async def _nodes(api: KubeWriter, installed: Installation, policy: Policy) -> None:
     state, reader = ClusterState(policy), Reader(LiveObjects(api))
-    await reader.objects.read(NODES, state.nodes.put, reader.failed)
+    await reader.need(NODES, state.nodes.put)
     for collection, store in {**state.offers.of_drivers, **state.template_stores}.items():
         await reader.read(collection, store.put)
     installed.unreadable = [*reader.malformed, *reader.bugs]

@@ -54,6 +54,14 @@ async def test_a_live_cluster_is_listed_once(tmp_path: Path) -> None:
     await api.stop()
 
 
+async def test_reading_the_nodes_shows_how_many_are_read(tmp_path: Path) -> None:
+    path = dump(tmp_path / "d.json", CLUSTER[1], *(obj("Node", f"n{n}") for n in range(250)))
+    shown: list[tuple[str, int]] = []
+    objects = Dump(path.name, read_file(str(path)))
+    await list_state(Reader(objects, lambda title, count: shown.append((title, count))))
+    assert shown == [("nodes", 100), ("nodes", 200)]
+
+
 async def test_pods_that_have_ended_are_left_out(tmp_path: Path) -> None:
     pods = [
         obj("Pod", phase, "v1", "ml", status={"phase": phase})
