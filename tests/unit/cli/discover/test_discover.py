@@ -206,6 +206,15 @@ metadata:
     assert "No label of MachineDeployment infra/gpu identifies nvidia nodes" in done.err
 
 
+def test_a_template_may_name_the_model_by_another_label(gpufence: Run) -> None:
+    name = "karpenter.k8s.aws/instance-gpu-name"
+    template = TEMPLATE.replace("nvidia.com/gpu.present", name).replace("true", "h100")
+    node = listed(("a", {name: "h100", PRODUCT: "NVIDIA-H100"}, FENCE, WHOLE))
+    [pool], said = pools_of(gpufence, node + template)
+    assert pool["nodeSelector"] == {name: "h100"}
+    assert "differ" not in said
+
+
 NODE_GROUPS = """\
 apiVersion: eksctl.io/v1alpha5
 kind: ClusterConfig

@@ -270,14 +270,28 @@ def _by_traits(traits: Mapping[int, Traits]) -> list[Numbers]:
 def _traits(
     vendor: Vendor, members: Mapping[int, Member], fences: Mapping[int, frozenset[Taint]]
 ) -> dict[int, Traits]:
-    """Return the traits of the members, with the model by the label that most of them have."""
+    """Return the traits of the members, with the model by the label that most of them have.
+
+    A template may name the model by another label, which its nodes have as well.
+    """
     keys = [k for v in known_vendors() if v.domain == vendor.domain for k in v.products]
     having = Counter(key for member in members.values() for key in keys if member.values(key))
     keys.sort(key=lambda key: -having[key])
 
+    def named(member: Member) -> str:
+        return " and ".join(next(filter(None, map(member.values, keys)), member.products))
+
+    by_label: defaultdict[tuple[str, tuple[str, ...]], set[str]] = defaultdict(set)
+    for member in members.values():
+        for key in () if member.is_template else keys:
+            by_label[key, member.values(key)].add(named(member))
+
     def model(member: Member) -> str:
-        named = next((values for key in keys if (values := member.values(key))), ())
-        return " and ".join(named or member.products)
+        given = [
+            by_label[key, v] for key in keys if member.is_template and (v := member.values(key))
+        ]
+        names = set.intersection(*given) if given else set()
+        return next(iter(names)) if len(names) == 1 else named(member)
 
     return {n: Traits(model(m), fences[n], m.kind) for n, m in members.items()}
 
