@@ -37,6 +37,7 @@ MEANINGS = {
     "apiVersion": "Version of the report.",
     "kind": "Kind of the report.",
     "policy": "The policy: `default`, or its file.",
+    "help": "The field `help` of the policy: where authors find help.",
     "results[].source.path": "The file, `<stdin>` for a pipe.",
     "results[].source.document": "Index of the document in the file, from 0.",
     "results[].source.item": "Index of the item if the document is a List; otherwise null.",
