@@ -65,6 +65,8 @@ class Browser:
 
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
+        # A script goes through all pages of the site, on a machine that may be busy.
+        driver.set_script_timeout(300)
         first = driver.current_window_handle
         driver.switch_to.new_window("tab")
         self._spare = driver.current_window_handle
