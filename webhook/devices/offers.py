@@ -60,14 +60,6 @@ class Offers:
         """A sentence for each DeviceClass with a selector that gpufence cannot evaluate."""
         return self._selectors.problems
 
-    @property
-    def providers(self) -> dict[str, list[str]]:
-        """The classes by the extended resource that they provide; without one, an empty name."""
-        found: dict[str, list[str]] = {}
-        for name, item in self.device_classes.by_name.items():
-            found.setdefault(item.spec.extended_resource_name or "", []).append(name)
-        return found
-
     def _reclassify(self, *_: DeviceClassObject | None) -> None:
         classes = self.device_classes.by_name
         self.by_resource = classes_by_resource(classes)

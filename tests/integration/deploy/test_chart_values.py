@@ -205,7 +205,7 @@ EFFECTS = {
     "audit.failOn": Effect("warn", {AUDITS}, AUDIT),
     "audit.activeDeadlineSeconds": Effect(60, {AUDITS}, AUDIT),
     "audit.pod": Effect({"tolerations": []}, {AUDITS}, AUDIT),
-    "audit.extraArgs": Effect(["--dra"], {AUDITS}, AUDIT),
+    "audit.extraArgs": Effect(["--quiet"], {AUDITS}, AUDIT),
     "audit.resources": Effect({"limits": {"memory": "2Gi"}}, {AUDITS}, AUDIT),
 }
 EVERYWHERE = {"commonLabels", "commonAnnotations"}

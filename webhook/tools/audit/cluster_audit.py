@@ -21,7 +21,6 @@ from webhook.cluster.objects import Reader
 from webhook.devices.nodes import NodeObject
 from webhook.kube.collection import Collection
 from webhook.tools.audit.judge import Inventory, Judge, Judged, NodeDetails
-from webhook.tools.audit.move import Move
 from webhook.tools.audit.owners import Owned
 from webhook.tools.audit.pools import NodeFindings, PoolState, node_findings, pool_states
 from webhook.tools.audit.stack import StackProblem, classes_of_no_pool, of_a_network
@@ -59,10 +58,8 @@ class Audit:
     """The objects at which gpufence fails."""
 
 
-async def audit(reader: Reader, policy: Policy, today: date, move: Move | None = None) -> Audit:
+async def audit(reader: Reader, policy: Policy, today: date) -> Audit:
     """Check the objects of a cluster against the policy. The audit is read-only.
-
-    ``move`` takes what workloads depend on.
 
     Exemptions by username do not apply, because objects do not record who created them.
 
@@ -74,7 +71,7 @@ async def audit(reader: Reader, policy: Policy, today: date, move: Move | None =
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(_DEEPEST)
     try:
-        return await _audit(_Lister(reader, policy, today, move), policy)
+        return await _audit(_Lister(reader, policy, today), policy)
     finally:
         sys.setrecursionlimit(limit)
         gc.enable()
@@ -85,7 +82,7 @@ async def judged_workloads(reader: Reader, policy: Policy, today: date) -> list[
 
     The reader notes what is not judged.
     """
-    lister = _Lister(reader, policy, today, None)
+    lister = _Lister(reader, policy, today)
     await lister.read_facts()
     await lister.read_workloads()
     await lister.read_pods()
@@ -146,11 +143,11 @@ PODS = Collection(
 class _Lister:
     """Lists what an audit needs, a collection at a time, into one inventory."""
 
-    def __init__(self, reader: Reader, policy: Policy, today: date, move: Move | None) -> None:
+    def __init__(self, reader: Reader, policy: Policy, today: date) -> None:
         self.inventory = Inventory(reader, policy, ListedCluster(policy), today)
         self._reader = reader
         self._policy = policy
-        self._judge = Judge(self.inventory, policy, move)
+        self._judge = Judge(self.inventory, policy)
         self._requested: set[GroupKind] = set()
 
     async def read_facts(self) -> None:

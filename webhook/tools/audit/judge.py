@@ -35,7 +35,6 @@ from webhook.cluster.kinds import POD, Kind
 from webhook.cluster.listed import ListedCluster
 from webhook.cluster.objects import Reader
 from webhook.tools import custom_resources
-from webhook.tools.audit.move import Move
 from webhook.tools.audit.owners import Owned, OwnedMetadata, Owners
 from webhook.tools.audit.pod_status import PodStatus, PodTimes
 from webhook.tools.audit.stack import StackProblem, unreached_by
@@ -218,10 +217,9 @@ _pods = msgspec.json.Decoder(core_v1.PodObject)
 class Judge:
     """Decides on the objects of a cluster as if they were created today."""
 
-    def __init__(self, inventory: Inventory, policy: Policy, move: Move | None) -> None:
+    def __init__(self, inventory: Inventory, policy: Policy) -> None:
         self._inventory = inventory
         self._policy = policy
-        self._move = move
         self._shared: dict[Decision, Decision] = {}
         """Decisions by themselves: those on the Pods of a workload are often equal."""
         self._counted: set[ObjectKey] = set()
@@ -248,8 +246,6 @@ class Judge:
             return Judged(kind, owned, decision, "skipped", (), (), (), is_history, unjudged, True)
         if kind.key == ("apps", "DaemonSet") and (nodes := inventory.nodes) is not None:
             inventory.stack += unreached_by(self._policy, [typed], nodes)
-        if not is_history and inventory.owners.direct(owned) is None:
-            self._note(kind, owned, lambda: custom_resources.workload(typed, self._policy))
         kept = self._kept(judgement.decision, kind, owned, typed)
         paths = [
             field_path(template.spec_path) for template in custom_resources.find(typed).templates
@@ -281,8 +277,6 @@ class Judge:
                 f"Pod {owned.full_name}: not audited: {reason}" for reason in unjudged
             )
             return
-        if owner is None:
-            self._note(POD, owned, lambda: _workload_of(item))
         [pod] = judged[-1].pods()
         decision = judgement.decision
         lacks_mutations = bool(decision.operations)
@@ -325,13 +319,6 @@ class Judge:
             for taint in known.taints
             if taint.effect in FENCING_EFFECTS
         )
-
-    def _note(self, kind: Kind, owned: Owned, read: Callable[[], Workload]) -> None:
-        """Note what a topmost owner depends on, if a move collects it."""
-        if self._move is not None:
-            title, facts = f"{kind.kind} {owned.full_name}", self._inventory.facts
-            for pod in read().pods():
-                self._move.take(title, pod, owned.namespace, facts)
 
     def _devices_of(self, pod: Pod, owned: Owned, status: PodStatus) -> dict[str, int]:
         """Return the devices that the Pod reserves, by resource and by claim.

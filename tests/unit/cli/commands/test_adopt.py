@@ -170,12 +170,11 @@ def test_each_workload_that_gpufence_changes_is_listed_once(gpufence: Run) -> No
     assert "Run as another user from their next creation: 0 workloads" in lines
 
 
-def adopted(gpufence: Run, *objects: JSON, out: str = "out", **options: Any) -> JSON:
+def adopted(gpufence: Run, *objects: JSON, status: int = 0) -> JSON:
     """Return the JSON of adopt for a dump with a GPU node and these objects."""
     dump(Path("d.json"), GPU_NODE, obj("Namespace", "ml"), *objects)
-    flags = [f"--{name}" for name in options if name != "status"]
-    done = gpufence("adopt", "--dump", "d.json", "--out", out, "--output", "json", *flags)
-    assert done.status == options.get("status", 0), done.err
+    done = gpufence("adopt", "--dump", "d.json", "--out", "out", "--output", "json")
+    assert done.status == status, done.err
     return done.report
 
 
@@ -228,13 +227,6 @@ def test_a_claim_that_the_dump_lacks_is_said(gpufence: Run) -> None:
     flags = ("--policy", "policy.yaml", "--out", "out", "--output", "json")
     [entry] = gpufence("adopt", "--dump", "d.json", *flags).report["unjudged"]
     assert "it uses resource claims, and they or their templates are unknown" in entry["why"]
-
-
-def test_the_move_to_dra_is_described_where_it_concerns_the_cluster(gpufence: Run) -> None:
-    assert adopted(gpufence)["beforeMoveToDRA"] is None
-    assert adopted(gpufence, out="dra", dra=True)["beforeMoveToDRA"] is not None
-    classes = obj("DeviceClass", "gpu.nvidia.com", "resource.k8s.io/v1")
-    assert adopted(gpufence, classes, out="driver")["beforeMoveToDRA"] is not None
 
 
 def test_odd_objects_of_a_dump_are_named_and_the_others_judged(gpufence: Run) -> None:

@@ -29,7 +29,6 @@ from policies.rules import (
 )
 from policies.rules.set_restricted_security_context import HOME_SIZE
 from webhook.cluster.files import PATHS
-from webhook.cluster.gangs import QUOTAS
 from webhook.cluster.listed import list_state
 from webhook.cluster.objects import Objects, Reader
 from webhook.cluster.state import ClusterState
@@ -38,7 +37,6 @@ from webhook.documents.policy_files import policy_name, read_policy, read_policy
 from webhook.tools.audit.adoption import TITLES, Entry, ListName, lists
 from webhook.tools.audit.cluster_audit import Audit
 from webhook.tools.audit.cluster_audit import audit as run
-from webhook.tools.audit.move import Move
 from webhook.tools.audit.subjects import Subject
 from webhook.tools.cli.commands import EXIT_BUG, EXIT_INPUT
 from webhook.tools.cli.discover.drafts import draft_of
@@ -82,8 +80,6 @@ class Adoption(NamedTuple):
     """What discovery leaves to a person."""
     hardening: Mapping[str, Hardening]
     """By the place of a workload that likely fails, the settings without which it does."""
-    before_move: Sequence[str] | None
-    """What a move of the pools to DRA breaks; ``None`` without a DRA driver."""
     exempt: Sequence[str]
     """The namespaces of the cluster to which the policy does not apply, and whose Pods need it."""
 
@@ -117,12 +113,6 @@ Examples:
     "--dump", metavar="FILE", help="Read what kubectl get -o json printed, not a cluster."
 )
 @click.option(
-    "--dra",
-    is_flag=True,
-    help="Say what breaks when a DRA driver takes the place of the device plugin, although the "
-    "cluster has no DRA driver.",
-)
-@click.option(
     "--output",
     "-o",
     "output",
@@ -136,7 +126,6 @@ def adopt(
     out: Path,
     policy_path: str | None,
     dump: str | None,
-    dra: bool,
     output: str,
     connection: Connection,
 ) -> int:
@@ -144,11 +133,10 @@ def adopt(
 
     The command is read-only. It discovers a policy, judges every workload and Pod as if it were
     created again in mode enforce, and lists those that are denied, run as another user, change
-    otherwise, cannot be judged, or leave the GPU nodes. It says which nodes lack labels or taints,
-    and what breaks when a DRA driver takes the place of the device plugin. Then it writes the
-    policy and an HTML report with the same lists. The discovered policy is in mode audit, with
-    overrides for namespaces whose workloads need them, and exceptions for the agents of nodes that
-    have a priority class of the system; one that you give stays as it is.
+    otherwise, cannot be judged, or leave the GPU nodes. It says which nodes lack labels or taints.
+    Then it writes the policy and an HTML report with the same lists. The discovered policy is in
+    mode audit, with overrides for namespaces whose workloads need them, and exceptions for the
+    agents of nodes that have a priority class of the system; one that you give stays as it is.
     """
     files = [out / name for name in ("policy.yaml", "report.html")]
     if existing := [path.name for path in files if path.exists()]:
@@ -159,7 +147,7 @@ def adopt(
 
     async def work(objects: Objects) -> Adoption:
         with reading(enabled=output == "text") as progress:
-            return await _adopt(Reader(objects, progress), policy_path, dra)
+            return await _adopt(Reader(objects, progress), policy_path)
 
     adoption = run_on(connection, dump, work, PATHS.__contains__)
     out.mkdir(parents=True, exist_ok=True)
@@ -184,7 +172,7 @@ def adopt(
     return EXIT_INPUT if adoption.audit.malformed else 0
 
 
-async def _adopt(reader: Reader, policy_path: str | None, with_dra: bool) -> Adoption:
+async def _adopt(reader: Reader, policy_path: str | None) -> Adoption:
     """Discover or read the policy, and audit the cluster as if it were enforced.
 
     Raises:
@@ -207,8 +195,7 @@ async def _adopt(reader: Reader, policy_path: str | None, with_dra: bool) -> Ado
         policy = read_policy(policy_name(policy_path), text)
     overrides = [replace(each, mode=each.mode and "enforce") for each in policy.overrides]
     enforced = replace(policy, mode="enforce", overrides=tuple(overrides))
-    move = Move(policy)
-    result = await run(reader, enforced, datetime.now(UTC).date(), move)
+    result = await run(reader, enforced, datetime.now(UTC).date())
     failing = list(_failing(result, policy, state))
     if drafted is not None:
         text = policy_text(
@@ -217,11 +204,6 @@ async def _adopt(reader: Reader, policy_path: str | None, with_dra: bool) -> Ado
         policy = read_policy("the discovered policy", text)
     hardening = {each.place: found for each in failing if (found := _settled([each]))}
     pods = {each.namespace: f": {each.platform.pods} of {each.platform.name}" for each in platforms}
-    breaks = None
-    if with_dra or len(state.offers.slices) or len(state.offers.device_classes):
-        quotas = await reader.read(QUOTAS, lambda item: item)
-        classes = state.offers.providers
-        breaks = [*move.problems(classes, quotas or (), state.templates)]
     return Adoption(
         text,
         policy,
@@ -230,7 +212,6 @@ async def _adopt(reader: Reader, policy_path: str | None, with_dra: bool) -> Ado
         drafted is None,
         notes,
         hardening,
-        breaks,
         [
             f"{name}{pods.get(name, '')}"
             for name in sorted(policy.exemptions.namespaces & namespaces)
@@ -388,8 +369,6 @@ def _sections(adoption: Adoption) -> Iterator[tuple[str, str, Sequence[str]]]:
         ("Exempt from the policy", "namespace", adoption.exempt),
         ("Pools and platforms, for you to decide", "finding", adoption.notes),
     ]
-    if adoption.before_move is not None:
-        others.append(("Before you move a pool to DRA", "problem", adoption.before_move))
     if audit.skipped:
         others.append(("Not read", "problem", audit.skipped))
     for title, what, lines in others:
@@ -450,7 +429,6 @@ def _document(adoption: Adoption) -> JSONObject:
         ],
         "exemptNamespaces": list(adoption.exempt),
         "toDecide": list(adoption.notes),
-        "beforeMoveToDRA": adoption.before_move and list(adoption.before_move),
         "notRead": list(audit.skipped),
     }
 
