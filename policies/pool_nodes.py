@@ -111,7 +111,7 @@ def nodes_of_pools(policy: Policy, nodes: NodeIndex) -> NodesOfPools:
 
 
 def shared_nodes(policy: Policy, nodes: NodeIndex) -> Iterator[tuple[Pool, Pool, NodeSet]]:
-    """Yield two pools that have nodes in common, of which one is restricted, and these nodes."""
+    """Yield two pools with common nodes, where one is restricted, and these nodes."""
     known = nodes_of_pools(policy, nodes)
     for pool, other in policy.overlaps():
         if numbers := known.of(pool) & known.of(other):

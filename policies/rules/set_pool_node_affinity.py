@@ -134,7 +134,7 @@ def _missing(pod: Pod, context: Context, closed: Closed) -> list[list[Expression
 
 
 def _required(context: Context) -> tuple[list[Pool], Sequence[Pool]]:
-    """Return the pools that a node must belong to, and those of which it needs one only."""
+    """Return the pools that a node must belong to, and the pools where one is enough."""
     pools: dict[Pool, None] = {}
     several: Sequence[Pool] = ()
     for request in context.device_requests:
