@@ -18,6 +18,7 @@ from fake_apiserver import (
     DEVICE_CLASSES,
     NAMESPACES,
     NODES,
+    RUNTIME_CLASSES,
     FakeApiServer,
     eventually,
 )
@@ -43,7 +44,7 @@ TEMPLATE = {
 
 @pytest.fixture
 async def api() -> AsyncIterator[FakeApiServer]:
-    api = FakeApiServer(NODES, DEVICE_CLASSES, CLAIM_TEMPLATES)
+    api = FakeApiServer(NODES, DEVICE_CLASSES, RUNTIME_CLASSES, CLAIM_TEMPLATES)
     api.put(NODES, gpu_node("gpu-1"))
     api.put(NODES, node("plain-1"))
     api.put(CLAIM_TEMPLATES, TEMPLATE)
@@ -110,7 +111,7 @@ async def test_a_pod_with_a_node_name_is_denied_while_listing_nodes_is_forbidden
 
 
 async def test_a_namespace_missing_from_the_watch_cache_is_read(tmp_path: Path) -> None:
-    api = FakeApiServer(NODES, NAMESPACES, DEVICE_CLASSES)
+    api = FakeApiServer(NODES, NAMESPACES, DEVICE_CLASSES, RUNTIME_CLASSES)
     await api.start()
     of = policy(allowedNamespaces={"matchLabels": {"team": "ml"}})
     gpu = pod(containers=[{"name": "a", "image": "a", "resources": GPU}])
@@ -172,16 +173,19 @@ async def test_cluster_facts_and_lookups_are_exported(hook: Hook) -> None:
         '{resource="nodes"}': 2.0,
         '{resource="resourceslices"}': 0.0,
         '{resource="deviceclasses"}': 0.0,
+        '{resource="runtimeclasses"}': 0.0,
         **templates,
     }
     assert await hook.metric("gpufence_cluster_watch_restarts_total") == {
         '{resource="nodes"}': 0.0,
         '{resource="resourceslices"}': 0.0,
         '{resource="deviceclasses"}': 0.0,
+        '{resource="runtimeclasses"}': 0.0,
         **templates,
     }
     heard = await hook.metric("gpufence_cluster_last_event_timestamp_seconds")
-    assert set(heard) == {'{resource="nodes"}', '{resource="deviceclasses"}'}
+    kinds = ("nodes", "deviceclasses", "runtimeclasses")
+    assert set(heard) == {f'{{resource="{kind}"}}' for kind in kinds}
     assert all(0 <= time.time() - at < 60 for at in heard.values())
 
 

@@ -76,12 +76,12 @@ async def test_a_malformed_custom_resource_is_allowed_with_a_warning(hook: Hook)
 
 
 async def test_an_oversized_object_is_reported_as_too_large(hook: Hook) -> None:
-    many = [{"name": f"c{number}", "image": "a"} for number in range(501)]
+    many = [{"name": f"c{number}", "image": "a"} for number in range(201)]
     assert await rejection_message(
         hook, "/validate", with_value(plain_pod(), "spec.containers", many)
     ) == (
         "gpufence cannot check this Pod, because it is too large: "
-        "it has 501 containers; gpufence accepts up to 500"
+        "it has 201 containers in one Pod; gpufence accepts up to 200"
     )
     large = pytorch_job(with_value(plain_pod(), "spec.containers", many))
     response = await hook.response("/validate", review(large))
