@@ -26,9 +26,6 @@ COUNTS = (1_000, 10_000)
 STARTS = 5
 """Measurements of a start in each round: it is short."""
 
-LIBRARIES = "Python with gpufence's libraries"
-_IMPORT = "import click, msgspec, yaml"
-
 _LOAD = """
 import sys
 from pathlib import Path
@@ -138,8 +135,7 @@ def _measure(rounds: int) -> Measured:
                         raise RuntimeError(f"{name} reports {found} trespasses in {path}")
                 measured.checking[title] = _in_rounds(_commands(path), rounds)
         single = next(path for path in Path(temporary).glob("many-*/app-00000.yaml"))
-        starts = {LIBRARIES: [sys.executable, "-c", _IMPORT], **_commands(single)}
-        measured.start = _in_rounds(starts, rounds * STARTS)
+        measured.start = _in_rounds(_commands(single), rounds * STARTS)
     return measured
 
 

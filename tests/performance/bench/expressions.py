@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.apiserver import PATH, denies, registered
 from bench.contestants import cpu_seconds
-from bench.pods import container, gpu_pod, plain_pod, pod
+from bench.pods import gpu_pod, plain_pod, pod
 from bench.report import table
 from controlplane import binaries
 from controlplane.cluster import ControlPlane
@@ -34,19 +34,9 @@ _NEVER = {"name": "never", "expression": "false"}
 
 def subjects() -> dict[str, tuple[JSON, int]]:
     """Return the Pods, and how often each is created in a round."""
-    terms = [
-        [_away(), *({"key": f"l-{n}.example", "operator": "Exists"} for n in range(9))]
-        for _ in range(10)
-    ]
-    large: JSON = {
-        "containers": [container(f"c-{n}") for n in range(20)],
-        "tolerations": [*(_exists(f"key-{n}.example") for n in range(19)), _exists(_KEY)],
-        "affinity": _affinity(*terms),
-    }
     return {
         "plain": (plain_pod(), 60),
         "GPU Pod": (gpu_pod(), 60),
-        "large, tolerates a pool, and is kept off it": (pod(**large), 60),
         **{name: (each, 5) for name, each in dense().items()},
     }
 
@@ -92,10 +82,6 @@ def dense() -> dict[str, JSON]:
 
 def _exists(key: str) -> JSON:
     return {"key": key, "operator": "Exists"}
-
-
-def _away() -> JSON:
-    return {"key": _LABEL, "operator": "NotIn", "values": ["true"]}
 
 
 def _affinity(*terms: Sequence[JSON]) -> JSON:
