@@ -184,8 +184,8 @@ async def test_cluster_facts_and_lookups_are_exported(hook: Hook) -> None:
         **templates,
     }
     heard = await hook.metric("gpufence_cluster_last_event_timestamp_seconds")
-    kinds = ("nodes", "deviceclasses", "runtimeclasses")
-    assert set(heard) == {f'{{resource="{kind}"}}' for kind in kinds}
+    followed = ("nodes", "deviceclasses", "runtimeclasses")
+    assert set(heard) == {f'{{resource="{kind}"}}' for kind in followed}
     assert all(0 <= time.time() - at < 60 for at in heard.values())
 
 
