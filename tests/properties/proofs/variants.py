@@ -98,7 +98,7 @@ VARIANTS = (
     Variant(
         "the mutation requires a pool that the selection excludes",
         _AFFINITY,
-        " or not _leaves_nodes(pod, missing):",
+        " or not _leaves_nodes(pod, missing, closed):",
         ":",
     ),
     Variant(
@@ -128,7 +128,7 @@ VARIANTS = (
     Variant(
         "a node with the taint of a pool belongs to it only when it has its labels",
         "policies/pool_nodes.py",
-        "labeled | of_no_pool & (nodes.fenced_by(pool.taints) | having[pool])",
+        "labeled | of_no_pool & (_fenced(pool, labeled, nodes) | having[pool])",
         "labeled",
     ),
     Variant(
