@@ -112,6 +112,8 @@ ADVICE = {
     ("Pod", "metadata.annotations", "pool-requirements", "warn"),
     # Replicas scale while no replica of gpufence answers.
     ("Deployment", "spec.replicas", "stuck-rollout", "warn"),
+    ("Job", "spec.parallelism", "oversized-gang", "warn"),
+    ("StatefulSet", "spec.replicas", "oversized-gang", "warn"),
 }
 """What a rule reads, and no update sends: it only warns."""
 
