@@ -813,7 +813,12 @@ def _policy_of_overlap(name: str, number: int) -> Policy:
 
 def _policy_of(pools: Iterable[dict[str, Any]]) -> Policy:
     # The other mutations add nothing that placement depends on.
-    off = ("restricted-security-context", "void-visible-devices", "gpu-runtime-class")
+    off = (
+        "restricted-security-context",
+        "unrestricted-gpu-pod",
+        "void-visible-devices",
+        "gpu-runtime-class",
+    )
     return policy_of({"pools": [*pools], "rules": dict.fromkeys(off, "off")})
 
 
