@@ -40,6 +40,7 @@ from policies.policy import Pool
 from policies.pool_nodes import nodes_of_pools
 from policies.reach import (
     can_be_added,
+    is_meant_for,
     joining,
     largest_offers,
     may_meet,
@@ -260,7 +261,10 @@ def _unmet(
     known = nodes_of_pools(context.policy, nodes)
     of_pools = reduce(or_, map(known.with_labels, request.pools), 0)
     templates = joining(request.pools, context.facts)
-    if pod.spec.node_name or not (of_pools or templates):
+    if pod.spec.node_name:
+        return
+    if not (of_pools or templates):
+        yield from _without_labels(pod, request, context)
         return
     if of_pools & pod.selected_nodes(nodes).all:
         return
@@ -283,6 +287,31 @@ def _unmet(
         f"the Pod requests {request.what}, and no known node of {request.pool_names} has "
         f"{label}; the Pod stays Pending until such a node joins the cluster",
         "Correct the node selection, or label a node",
+        "warn",
+    )
+
+
+def _without_labels(pod: Pod, request: DeviceRequest, context: Context) -> Iterator[Finding]:
+    """Yield a warning if nodes are added for the pools, and an autoscaler knows no label of them.
+
+    Labels that feature discovery sets on a node that is up do not make an autoscaler add one.
+    """
+    meant = [
+        template.name
+        for template in context.facts.templates
+        if any(is_meant_for(template, pool) for pool in request.pools)
+    ]
+    if not meant or selects_unlabeled(pod, request, context):
+        return
+    labels = " or ".join(map(describe_labels, request.pools))
+    yield Finding(
+        ID,
+        request.path,
+        "no known node or node template has the labels of the pool",
+        f"the Pod requests {request.what}, and needs a node with {labels} "
+        f"({request.pool_names}): no node has it, and {meant[0]} does not promise it, so the "
+        "Pod stays Pending until such a node joins the cluster",
+        f"Have the cluster administrator add {labels} to the labels of the node template",
         "warn",
     )
 
