@@ -1,4 +1,4 @@
-"""Nineteen ways to break the fence: the proof must notice each (``proofs.prove``).
+"""Eighteen ways to break the fence: the proof must notice each (``proofs.prove``).
 
 Each is one edit of the sources, and a statement that it refutes.
 """
@@ -88,12 +88,6 @@ VARIANTS = (
         "policies/rules/set_pool_exclusion.py",
         "unwanted.setdefault(key, []).extend(values)",
         "unwanted[key] = [*values]",
-    ),
-    Variant(
-        "the mutation excludes a pool by its first label, also where the term requires it",
-        "policies/rules/set_pool_exclusion.py",
-        "if _leaves_nodes(alternative, _without(trial), context):",
-        "if True:",
     ),
     Variant(
         "the mutation requires a pool that the selection excludes",
