@@ -15,7 +15,7 @@ from policies.kubernetes.quantity import parse_quantity
 
 DEFAULT = policy_spec("default")
 # Warnings that depend on the count, and say something else than a count.
-OFF = {"missing-shared-memory": "off", "pool-trespass": "off"}
+OFF = dict.fromkeys(["missing-shared-memory", "pool-trespass", "missing-device"], "off")
 RULES = DEFAULT["rules"] | OFF
 POLICY = compiled(DEFAULT | {"rules": RULES})
 DEVICES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "vendor.example/nic")

@@ -137,7 +137,8 @@ def test_findings_of_each_rule_case_are_located() -> None:
         assert_located(document, findings)
         # Findings name what mutations on warn would add.
         obj, policy, request, facts = case.read()
-        warned = policy["rules"] | {mutation.id: "warn" for mutation in MUTATIONS}
+        warned = {"unrestricted-gpu-pod": "enforce"} | policy["rules"]
+        warned |= {mutation.id: "warn" for mutation in MUTATIONS}
         known = compiled(policy | {"rules": warned})
         assert_located(document, decide(obj, known, request, facts).findings)
 

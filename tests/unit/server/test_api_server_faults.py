@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from fake_apiserver import FAULTS, NODES, FakeApiServer, Fault, eventually
+from fake_apiserver import (
+    DEVICE_CLASSES,
+    FAULTS,
+    NODES,
+    RUNTIME_CLASSES,
+    FakeApiServer,
+    Fault,
+    eventually,
+)
 from reviewing import default_policy
 from webhook.cluster.facts import ClusterFacts
 from webhook.controller.certificates import SecretName
@@ -36,8 +44,8 @@ CA, SERVING = SecretName("system", "ca"), SecretName("system", "serving")
 
 @pytest.fixture
 async def api() -> AsyncIterator[FakeApiServer]:
-    deviceclasses, secrets = "/apis/resource.k8s.io/v1/deviceclasses", CA.collection
-    api = FakeApiServer(NODES, deviceclasses, secrets, POLICY_KINDS[POLICY_KIND])
+    classes = (DEVICE_CLASSES, RUNTIME_CLASSES)
+    api = FakeApiServer(NODES, *classes, CA.collection, POLICY_KINDS[POLICY_KIND])
     api.put(NODES, {"metadata": {"name": "gpu-1", "labels": {}}})
     await api.start()
     yield api
