@@ -74,7 +74,10 @@ def refusal(cluster: ControlPlane, namespace: str, obj: JSON) -> str:
 def is_gpu_pod(created: JSON) -> bool:
     """Return whether a Pod has got all that a GPU Pod of the NVIDIA pool gets."""
     spec = created["spec"]
-    term = {"matchExpressions": [{"key": PRESENT, "operator": "In", "values": ["true"]}]}
+    # A node of the pool can have the label of the pool that is reserved, too.
+    lab = {"key": "example.com/lab-gpu", "operator": "NotIn", "values": ["true"]}
+    own = {"key": PRESENT, "operator": "In", "values": ["true"]}
+    term = {"matchExpressions": [own, lab]}
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     hardened = spec["securityContext"].get("runAsNonRoot") is True
