@@ -1,4 +1,4 @@
-"""Policy documents: ``apiVersion: gpufence.dev/v1alpha1``, ``kind: FencePolicy``.
+"""Policy documents: ``apiVersion: gpufence.dev/v1beta1``, ``kind: FencePolicy``.
 
 This module validates documents, and says what is wrong with them. All of it follows from
 ``policies.policy``.
@@ -22,7 +22,7 @@ from policies.kubernetes.paths import below
 from policies.policy import Policy
 from policies.wording import uncapitalized, unknown
 
-API_VERSION = "gpufence.dev/v1alpha1"
+API_VERSION = "gpufence.dev/v1beta1"
 KIND = "FencePolicy"
 
 MOST_VALUES = 20_000
@@ -66,7 +66,7 @@ class Metadata(Part):
 class FencePolicy(Part):
     """The policy of gpufence, as an object of Kubernetes."""
 
-    api_version: Literal["gpufence.dev/v1alpha1"]
+    api_version: Literal["gpufence.dev/v1beta1"]
     """The version of the object."""
     kind: Literal["FencePolicy"]
     """The kind of the object."""

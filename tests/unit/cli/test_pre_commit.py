@@ -47,7 +47,7 @@ def test_the_test_hook_finds_suites_in_the_repository(gpufence: Run, tmp_path: P
     (tmp_path / "tests").mkdir()
     pod = yaml.safe_load(PLAIN_POD)
     case = {"name": "a web server", "manifest": pod, "expect": {"verdict": "allowed"}}
-    suite = {"apiVersion": "gpufence.dev/v1alpha1", "kind": "FenceTest", "cases": [case]}
+    suite = {"apiVersion": "gpufence.dev/v1beta1", "kind": "FenceTest", "cases": [case]}
     (tmp_path / "tests" / "gpufence-test.yaml").write_text(yaml.safe_dump(suite))
     done = gpufence(*shlex.split(hook["entry"])[1:])
     assert (done.status, done.err) == (0, "")

@@ -22,7 +22,7 @@ Object = dict[str, Any]
 
 def suite(*cases: Object, **more: Any) -> Object:
     return {
-        "apiVersion": "gpufence.dev/v1alpha1",
+        "apiVersion": "gpufence.dev/v1beta1",
         "kind": "FenceTest",
         **more,
         "cases": [{"name": f"case {number}", **case} for number, case in enumerate(cases, 1)],

@@ -210,7 +210,7 @@ NO_POLICIES: list[Any] = [
     (document() | {"kind": "Policy"}, "kind: is 'Policy', but must be 'FencePolicy'"),
     (
         document() | {"apiVersion": "v1"},
-        "apiVersion: is 'v1', but must be 'gpufence.dev/v1alpha1'",
+        "apiVersion: is 'v1', but must be 'gpufence.dev/v1beta1'",
     ),
     (document() | {7: 1}, "[7]: keys should be strings (found 7)"),
     (document() | {"spec": None}, "spec: must be a mapping, but is None"),
@@ -230,7 +230,7 @@ def test_an_object_that_is_no_policy_is_reported(given: Any, expected: str) -> N
 
 
 def test_fields_outside_of_spec_are_one_problem_that_says_where_they_belong() -> None:
-    head = {"apiVersion": "gpufence.dev/v1alpha1", "kind": "FencePolicy"}
+    head = {"apiVersion": "gpufence.dev/v1beta1", "kind": "FencePolicy"}
     (problem,) = problems(head | {"mode": "warn", "pools": [POOL], "rules": {}})
     assert problem == (
         "mode: belongs under spec; write metadata: {name: gpufence} and spec: below kind, and "

@@ -105,7 +105,7 @@ class Case(Part):
 class FenceTest(Part):
     """The document."""
 
-    api_version: Literal["gpufence.dev/v1alpha1"]
+    api_version: Literal["gpufence.dev/v1beta1"]
     """The API version."""
     kind: Literal["FenceTest"]
     """The kind."""

@@ -189,7 +189,7 @@ def test_byte_order_marks_and_windows_line_endings_are_accepted(gpufence: Run) -
 
 
 POLICY = manifest("""
-    apiVersion: gpufence.dev/v1alpha1
+    apiVersion: gpufence.dev/v1beta1
     kind: FencePolicy
     metadata:
       name: gpufence

@@ -21,7 +21,7 @@ from webhook.tools.cli.policy_diff.comparison import compare
 from webhook.tools.cli.report import markdown
 
 FAULTY = """\
-apiVersion: gpufence.dev/v1alpha1
+apiVersion: gpufence.dev/v1beta1
 kind: FencePolicy
 metadata:
   name: gpufence
@@ -117,7 +117,7 @@ def test_the_schema_accepts_the_default_policy_and_rejects_an_invalid_policy(gpu
 
 
 SMALL = """\
-apiVersion: gpufence.dev/v1alpha1
+apiVersion: gpufence.dev/v1beta1
 kind: FencePolicy
 metadata: {name: gpufence}
 spec:

@@ -31,7 +31,7 @@ Exit status:
 
 \b
 A suite, gpufence-test.yaml (paths are relative to its directory):
-  apiVersion: gpufence.dev/v1alpha1
+  apiVersion: gpufence.dev/v1beta1
   kind: FenceTest
   policy: policy.yaml
   cases:

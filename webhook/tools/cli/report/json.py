@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from webhook.tools.audit.pools import PoolNode, PoolState
     from webhook.tools.cli.policy_diff.comparison import Comparison
 
-API_VERSION = "gpufence.dev/v1alpha1"
+API_VERSION = "gpufence.dev/v1beta1"
 
 
 def check(report: CheckReport) -> Iterator[str]:
