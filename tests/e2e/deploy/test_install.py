@@ -254,6 +254,8 @@ def test_an_upgrade_to_cert_manager_and_a_rollback_lead_to_the_same_objects(
     installed.wait_rolled_out()
     kubectl("delete", "clusterrole,clusterrolebinding", "cert-manager")
     kubectl("delete", "crd", "certificates.cert-manager.io")
+    # cert-manager keeps the Secret of a deleted Certificate.
+    kubectl("delete", "secret", f"{RELEASE}-tls", f"--namespace={NAMESPACE}")
 
 
 def issue_as_cert_manager(api: Api) -> bytes:
