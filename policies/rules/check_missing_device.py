@@ -48,10 +48,11 @@ def _with_other_runtime(pod: Pod, context: Context) -> Iterator[Finding]:
 
     The devices of claims need none: their driver adds them by CDI.
     """
-    for request in context.distinct_requests:
+    own = pod.spec.runtime_class_name
+    for request in context.distinct_requests if own else ():
         names = {pool.runtime_class for pool in request.pools}
-        wanted, own = names.pop(), pod.spec.runtime_class_name
-        if own and wanted and own != wanted and not names and request.resource:
+        wanted = names.pop()
+        if wanted and own != wanted and not names and request.resource:
             yield Finding(
                 ID,
                 pod.at("spec.runtimeClassName"),
@@ -70,7 +71,7 @@ def _of_one_variable(pod: Pod, context: Context) -> Iterator[Finding]:
     NVIDIA's device plugin sets a variable for each name, and the kubelet keeps the first value
     (``k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/pod_devices.go``).
     """
-    for container in pod.containers:
+    for container in pod.containers if len(context.device_requests) > 1 else ():
         place = container.kind, container.position
         names = {
             request.resource: request.path

@@ -170,6 +170,8 @@ def _mps_client(pod: Pod, context: Context) -> Iterator[Finding]:
     nodes, user = context.facts.nodes, context.hardening.run_as_user
     if user is None or pod.security_context.run_as_user != user:
         return
+    if not (nodes or pod.spec.resource_claims):
+        return
     by_mps = reduce(or_, (nodes.selected_by({key: ("mps",)}) for key in _STRATEGY)) if nodes else 0
     claims = {named.name: named.claim for named in context.claims(pod)}
     for request in context.device_requests:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import floor
 
 from msgspec.structs import replace
@@ -65,10 +65,12 @@ _UNITS = {"cpu": (NANOS, " CPUs"), "memory": (NANOS * 2**30, "Gi of memory")}
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a finding for each requirement of its pools that the Pod does not meet."""
-    requested = context.requested_pools
-    # Of several pools, known nodes tell which ones the Pod can get.
-    within_reach = [pool for pool in requested if not is_kept_off(pod, pool, context)]
-    for pool in within_reach or requested:
+    requested: Iterable[Pool] = context.requested_pools
+    if len(context.requested_pools) > 1 and any(pool.requires for pool in requested):
+        # Of several pools, known nodes tell which ones the Pod can get.
+        within_reach = [pool for pool in requested if not is_kept_off(pod, pool, context)]
+        requested = within_reach or requested
+    for pool in requested:
         for entry in pool.requires:
             for unmet in _unmet(pod, pool, entry, context):
                 yield replace(unmet, action=entry.action)
