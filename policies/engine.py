@@ -205,13 +205,13 @@ def _judge(
             if obj.is_core_workload:
                 context = replace(context, written_devices=written)
             editor = _edit(pod, context, actions, failures)
-            pod.changed()
             if fate == "make":
                 changes += editor.changes
             elif fate == "report":
                 findings += _unmade(editor, pod, actions)
-        if phase is Phase.MUTATE:
-            continue
+            if phase is Phase.MUTATE:
+                continue
+            pod.changed()
         found = _findings(pod, context, actions, MOST_FINDINGS - len(findings), failures)
         if found and (role := pod.template.role):
             found = [
@@ -335,7 +335,8 @@ def _lost(pod: Pod, context: Context, actions: Actions) -> Iterator[Finding]:
     mutations = KEPT_MUTATIONS
     if context.exists(pod) and not is_late:
         mutations = tuple(rule for rule in _mutations_for(pod, context) if rule.is_kept)
-    mutations = tuple(rule for rule in mutations if rule.id not in context.excepted)
+    if context.excepted:
+        mutations = tuple(rule for rule in mutations if rule.id not in context.excepted)
     written = actions.written
     for mutation in mutations:
         if written[mutation.id] != "enforce" or not (changes := [*mutation.changes(pod, context)]):

@@ -53,6 +53,8 @@ def _cover(entries: Sequence[ExceptionEntry], finding: Finding) -> bool:
 
 def excepted_mutations(mutations: Iterable[str], obj: Workload, scope: Scope) -> frozenset[str]:
     """Return those of the mutations that leave the object as it is: an exception names them."""
+    if not scope.policy.exceptions:
+        return frozenset()
     request, labels = scope.request, scope.facts.namespace_labels
     return frozenset(
         rule

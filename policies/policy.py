@@ -527,12 +527,12 @@ class Pool(Part):
         """Return whether a node with the labels of the pool could meet the alternative."""
         return can_match(narrowed(alternative, self.without), self.selector)
 
-    @property
+    @cached_property
     def fence(self) -> tuple[Taint, ...]:
         """The taints that keep Pods off the nodes of the pool."""
         return tuple(taint for taint in self.taints if taint.effect in FENCING_EFFECTS)
 
-    @property
+    @cached_property
     def tolerated(self) -> tuple[Taint, ...]:
         """The taints for which GPU Pods get tolerations."""
         return (*self.fence, *(each for each in self.tolerate if each.effect in FENCING_EFFECTS))
@@ -1021,6 +1021,8 @@ class Policy(Part):
 
         ``labels`` are those of the namespace. Where they are unknown, the stricter actions count.
         """
+        if not self.overrides:
+            return self.general
         pattern = namespace if namespace in self._last else ""
         if not pattern:
             prefixes = (each for each in self._override_prefixes if namespace.startswith(each))

@@ -29,7 +29,7 @@ RESOURCE_SIDES: tuple[ResourceSide, ...] = ("limits", "requests")
 NO_CONTEXT = SecurityContext()
 """The security context of a container or Pod that has none. Never changed."""
 
-_OS = ("kubernetes.io/os", "beta.kubernetes.io/os")
+_OS, _BETA_OS, _WINDOWS = "kubernetes.io/os", "beta.kubernetes.io/os", ("windows",)
 _SETS_OWNER = re.compile(r"(^|[,\s])(uid|gid|umask|file-mode)=")
 """Options of a mount that say who may write."""
 _SYS_ADMIN = frozenset({"SYS_ADMIN", "CAP_SYS_ADMIN"})
@@ -176,9 +176,10 @@ class Pod:
         spec = self.spec
         if self.is_windows or not (spec.node_selector or spec.affinity):
             return self.is_windows
-        return bool(self.selection()) and all(
-            any(requires(each, key, ("windows",)) for key in _OS) for each in self.selection()
-        )
+        for each in self.selection():
+            if not (requires(each, _OS, _WINDOWS) or requires(each, _BETA_OS, _WINDOWS)):
+                return False
+        return bool(self.selection())
 
     @property
     def annotations(self) -> Mapping[str, str | None]:

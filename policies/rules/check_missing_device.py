@@ -35,8 +35,10 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         yield from _by_node_name(pod, context)
         if pod.spec.resource_claims:
             yield from _without_allocation(pod, context)
-    yield from _with_other_runtime(pod, context)
-    yield from _of_one_variable(pod, context)
+    if pod.spec.runtime_class_name:
+        yield from _with_other_runtime(pod, context)
+    if len(context.device_requests) > 1:
+        yield from _of_one_variable(pod, context)
     if pod.spec.init_containers:
         yield from _in_init_containers_only(pod, context)
     if context.facts.nodes is not None:
@@ -49,7 +51,7 @@ def _with_other_runtime(pod: Pod, context: Context) -> Iterator[Finding]:
     The devices of claims need none: their driver adds them by CDI.
     """
     own = pod.spec.runtime_class_name
-    for request in context.distinct_requests if own else ():
+    for request in context.distinct_requests:
         names = {pool.runtime_class for pool in request.pools}
         wanted = names.pop()
         if wanted and own != wanted and not names and request.resource:
@@ -71,7 +73,7 @@ def _of_one_variable(pod: Pod, context: Context) -> Iterator[Finding]:
     NVIDIA's device plugin sets a variable for each name, and the kubelet keeps the first value
     (``k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/pod_devices.go``).
     """
-    for container in pod.containers if len(context.device_requests) > 1 else ():
+    for container in pod.containers:
         place = container.kind, container.position
         names = {
             request.resource: request.path

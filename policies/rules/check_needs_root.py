@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import or_
 
 from policies.context import Context
@@ -56,10 +56,12 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         yield from _user_namespace(pod, context)
         return
     yield from _memory_lock(pod, context)
-    yield from _mps_client(pod, context)
+    if context.facts.nodes or pod.spec.resource_claims:
+        yield from _mps_client(pod, context)
     yield from _without_group(pod, context)
-    volumes = volumes_of_root(pod)
-    if pod.security_context.fs_group is not None:
+    if pod.security_context.fs_group is None:
+        volumes = volumes_of_root(pod)
+    else:
         yield from _slow_start(pod, claimed_volumes(pod))
         volumes = frozenset()
     for container in pod.containers:
@@ -170,8 +172,6 @@ def _mps_client(pod: Pod, context: Context) -> Iterator[Finding]:
     nodes, user = context.facts.nodes, context.hardening.run_as_user
     if user is None or pod.security_context.run_as_user != user:
         return
-    if not (nodes or pod.spec.resource_claims):
-        return
     by_mps = reduce(or_, (nodes.selected_by({key: ("mps",)}) for key in _STRATEGY)) if nodes else 0
     claims = {named.name: named.claim for named in context.claims(pod)}
     for request in context.device_requests:
@@ -204,7 +204,7 @@ def _without_group(pod: Pod, context: Context) -> Iterator[Finding]:
     if common.supplemental_groups or common.run_as_group is not None:
         return
     for request in context.device_requests:
-        if not any(map(_OF_A_GROUP.search, request.devices)):
+        if not _have_group(request.devices):
             continue
         users = (_user(c, pod) for c in pod.containers if c.security_context.run_as_group is None)
         if user := next(filter(None, users), None):
@@ -220,6 +220,11 @@ def _without_group(pod: Pod, context: Context) -> Iterator[Finding]:
                 "nodes",
             )
             return
+
+
+@lru_cache(maxsize=1024)
+def _have_group(devices: tuple[str, ...]) -> bool:
+    return any(map(_OF_A_GROUP.search, devices))
 
 
 def _user(container: Container, pod: Pod) -> str | None:

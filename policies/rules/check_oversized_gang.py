@@ -40,12 +40,15 @@ class _Part(NamedTuple):
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a warning if the Pods of the object never run at a time. It never denies."""
-    pods, root, facts = context.siblings or (pod,), pod.template.root, context.facts
+    root, facts = pod.template.root, context.facts
+    if not root or (facts.nodes is None and not facts.quotas):
+        return
+    pods = context.siblings or (pod,)
     # The first Pod that may have devices stands for all of them.
     first = next(
         (each for each in pods if each.device_resources or each.spec.resource_claims), None
     )
-    if first is not pod or not root or (facts.nodes is None and not facts.quotas):
+    if first is not pod:
         return
     fewest = _fewest(pods, context)
     if not (is_gang(root) or fewest):

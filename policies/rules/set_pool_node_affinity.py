@@ -151,7 +151,7 @@ def _completions(
     alternative: Alternative, pools: Sequence[Pool], several: Sequence[Pool], closed: Closed
 ) -> list[Expressions]:
     """Return the expressions that an alternative lacks: one list, or several that are ORed."""
-    labels = dict.fromkeys(chain(*(pool.selector.items() for pool in pools)))
+    labels = {label: None for pool in pools for label in pool.selector.items()}
     if not several:
         return _ways(alternative, labels, pools, closed) or [
             _nothing(alternative, labels, pools, closed)
@@ -208,9 +208,9 @@ def _ways(
         for each in pool.without
         if not alternative.parses or can_meet(alternative, [negated(each)])
     ]
-    others = dict.fromkeys(chain(*(closed.get(pool, ()) for pool in pools)))
-    if not others or not alternative.parses:
+    if not closed or not alternative.parses:
         return [missing]
+    others = dict.fromkeys(chain(*(closed.get(pool, ()) for pool in pools)))
     base = narrowed(alternative, [each for pool in pools for each in pool.requirements])
     ways: list[Expressions] = [[]]
     for other in others:

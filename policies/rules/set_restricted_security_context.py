@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from posixpath import normpath
 from typing import Any
 
@@ -123,7 +124,8 @@ def _annotate(pod: Pod, wanted: dict[str, str]) -> Iterator[Change]:
     if not pod.has_metadata:
         return
     path = ("metadata", "annotations")
-    size = sum(len(f"{k}{v or ''}".encode()) for k, v in {**pod.annotations, **wanted}.items())
+    annotations = {**pod.annotations, **wanted}
+    size = len("".join(chain(annotations, filter(None, annotations.values()))).encode())
     if wanted and size <= _MOST_ANNOTATIONS:
         yield Addition(pod.metadata, path, wanted, replaces=True)
     elif (written := pod.annotations.get(USER_ANNOTATION)) is not None:
