@@ -57,10 +57,3 @@ def test_plain_objects_are_counted_and_shown_only_on_request(gpufence: Run, tmp_
         "Explain",
     ]
     assert gpufence("check", "--verbose", "--quiet", "a.yaml").status == 2
-
-
-def test_statistics_count_the_findings_of_each_rule(gpufence: Run) -> None:
-    ran = gpufence("check", "--statistics", "-", stdin="\n---\n".join([TRESPASSER] * 3))
-    assert ran.status == 1
-    assert ran.out.splitlines()[0].split() == ["3", "enforce", "pool-trespass"]
-    assert "remediation" not in ran.out

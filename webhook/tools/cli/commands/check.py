@@ -99,7 +99,6 @@ Examples:
 \b
 In a pipeline:
   gpufence check --output github --output sarif=gpufence.sarif deploy/
-  gpufence check --output text --output gitlab=gpufence.json deploy/
   gpufence check --output text --output junit=gpufence.xml --fail-on warn deploy/
   gpufence check --output markdown deploy/ > comment.md
   gpufence check --quiet --rules pool-trespass,device-leak deploy/
@@ -116,11 +115,6 @@ In a pipeline:
     "-v",
     is_flag=True,
     help="In text, show every object, those that are allowed or skipped as well.",
-)
-@click.option(
-    "--statistics",
-    is_flag=True,
-    help="In text, show how many findings each rule has instead of the findings.",
 )
 @click.option(
     "--rules",
@@ -173,7 +167,6 @@ def check(
     color: Color,
     quiet: bool,
     verbose: bool,
-    statistics: bool,
     rules: frozenset[str],
     fail_on: str,
     strict: bool,
@@ -226,7 +219,7 @@ def check(
             unfixed = _fix(sources, judge)
             manifests = list(read_sources(sources, lenient=not strict))
         results = _only(rules, evaluate(manifests, policy, request, complete))
-    report = CheckReport(title, now, results, policy.help, quiet, verbose, statistics)
+    report = CheckReport(title, now, results, policy.help, quiet, verbose)
     write_reports("check", report, outputs, color)
     _print_notes(results, strict=strict, with_errors=Output(TEXT) not in outputs)
     if not results:

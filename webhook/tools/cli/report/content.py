@@ -47,7 +47,7 @@ class CheckReport(msgspec.Struct, frozen=True):
     """A run of ``gpufence check``.
 
     The rest is about the format ``text``. A ``quiet`` report has only findings and errors, and a
-    ``verbose`` one every object. With ``statistics``, it counts the findings instead.
+    ``verbose`` one every object.
     """
 
     policy: str
@@ -57,7 +57,6 @@ class CheckReport(msgspec.Struct, frozen=True):
     """The help of the policy, for people whose objects are denied."""
     quiet: bool = False
     verbose: bool = False
-    statistics: bool = False
 
 
 class AuditReport(CheckReport, frozen=True, kw_only=True):

@@ -65,14 +65,12 @@ _STATUSES: dict[Status, tuple[Style, str]] = {
 def check(report: CheckReport, terminal: Terminal) -> Iterator[str]:
     """Yield a verdict on each object that needs attention, why, what changes, and a summary."""
     needs_blank = False
-    for result in [] if report.statistics else report.results:
+    for result in report.results:
         if not (report.verbose or _needs_attention(result, quiet=report.quiet)):
             continue
         text = _object(terminal, result, quiet=report.quiet)
         needs_blank = text.count("\n") == 1
         yield text if needs_blank else f"{text}\n"
-    if report.statistics:
-        yield from _statistics(terminal, report.results)
     if not report.quiet:
         yield "\n" if needs_blank else ""
         yield _summary(terminal, report, report.results)
@@ -218,15 +216,6 @@ def _needs_attention(result: Result, *, quiet: bool) -> bool:
     # What is skipped with a remark may be a mistake.
     is_plain = result.verdict == "allowed" or (result.verdict == "skipped" and not _remark(result))
     return not (quiet or (is_plain and result.decision.is_silent))
-
-
-def _statistics(terminal: Terminal, results: Sequence[Result]) -> Iterator[str]:
-    """Yield the number of findings of each rule and action, the largest first."""
-    findings = (finding for result in results for finding in result.findings)
-    counts = Counter((finding.action, finding.rule) for finding in findings)
-    for (action, rule), count in counts.most_common():
-        yield terminal.row((f"{count:>7,}", PLAIN), (f"{action:7}", STYLES[action]), (rule, BOLD))
-    yield "\n" if counts else ""
 
 
 def _summary(
