@@ -18,7 +18,7 @@ PROCESSES = --numprocesses $(shell $(PYTHON) -c 'import os; print(min(4, 1 + (os
 # (tests/support/controlplane/fixtures.py), so that all other tests fail in the first minutes.
 PARALLEL = $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
-# Where the helper modules of the tests are: `python -m bench.run`, `python -m controlplane.demo`.
+# Where the helper modules of the tests are: `python -m bench.run`, `python -m mutants`.
 export PYTHONPATH := tests:tests/support:tests/properties:tests/performance:tests/tools
 
 # Container images set this variable. Without compiled modules, each of the hundreds of processes
@@ -48,10 +48,6 @@ $(STAMP): requirements/dev.txt $(RUN_STAMP)
 $(RELEASE_STAMP): requirements/release.txt $(STAMP)
 	@$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements/release.txt
 	@touch $@
-
-.PHONY: demo
-demo: $(RUN_STAMP)  ## gpufence on files, then on a real control plane (ARGS=--step waits for Enter, --keep leaves it running)
-	@$(BIN)/python -m controlplane.demo $(ARGS)
 
 .PHONY: unit
 unit: $(STAMP)  ## the tests that need no built program (one minute on two cores)
@@ -187,4 +183,4 @@ lock: $(STAMP)  ## rewrite the pinned requirements (needs uv)
 
 .PHONY: clean
 clean:  ## remove what the targets made here (not the control plane's cache)
-	rm -rf $(VENV) .demo build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

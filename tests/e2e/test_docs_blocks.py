@@ -35,7 +35,6 @@ NOT_RUN = {
     "docs/concepts/outages.md": 2,
     "docs/decisions/mutating-policy.md": 1,
     "docs/get-started/quickstart.md": 6,
-    "docs/index.md": 1,
     "docs/operate/adopt.md": 3,
     "docs/operate/ai-conformance.md": 2,
     "docs/operate/audit.md": 2,

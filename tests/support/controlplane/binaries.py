@@ -27,8 +27,6 @@ PACKAGES = {
     "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
     "kubectl": "k8s.io/kubernetes/cmd/kubectl",
 }
-"""Each as a whole. A program of the seven controllers that the demo needs would save 247 of 2,721
-packages, and 8 s of CPU for its link (29 MB instead of 96), and the tests need the others too."""
 ENVTEST = frozenset({"etcd", "kube-apiserver", "kubectl"})
 """What a $KUBEBUILDER_ASSETS directory holds (sigs.k8s.io/controller-runtime, setup-envtest)."""
 

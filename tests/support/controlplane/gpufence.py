@@ -39,7 +39,6 @@ class _Gpufence:
         *,
         command: Sequence[str | Path],
         enter: Callable[[], None] | None = None,
-        stop_within: float = 20,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         [self.metrics_port] = free_ports(1)
@@ -48,7 +47,7 @@ class _Gpufence:
             "gpufence",
             [*command, *arguments, "--host", HOST, "--metrics-port", str(self.metrics_port)],
             directory / f"gpufence-{self.metrics_port}.log",
-            stop_within=stop_within,
+            stop_within=20,
         )
 
     def start(self) -> None:
@@ -138,9 +137,8 @@ class Replica(_Gpufence):
         *,
         command: Sequence[str | Path] = QUICK,
         enter: Callable[[], None] | None = None,
-        port: int = 0,
     ) -> None:
-        self.port = port or free_ports(1)[0]
+        [self.port] = free_ports(1)
         self.url = f"https://{HOST}:{self.port}"
         """Scheme, host and port, as an API server calls it."""
         arguments = ["serve", "--port", str(self.port), *flags]
