@@ -155,18 +155,6 @@ def test_a_second_step_does_not_repeat_the_summary_of_the_first_step(runner: Run
     assert runner.check(policy="missing.yaml").summary == ""
 
 
-def test_the_input_helm_renders_charts(
-    runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "helm").write_text(f"#!/bin/sh\ncat <<'END'\n{TRESPASSER}\nEND\n")
-    (tmp_path / "helm").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    (runner.checkout / "train.yaml").write_text(GPU_POD)
-    (runner.checkout / "chart").mkdir()
-    (runner.checkout / "chart" / "Chart.yaml").write_text("name: web\n")
-    assert (runner.check().status, runner.check(helm="true").status) == (0, 1)
-
-
 def test_path_exclude_policy_and_namespace_inputs_are_passed_to_check(runner: Runner) -> None:
     for directory in ("a", "b c", "charts"):
         (runner.checkout / directory).mkdir()

@@ -135,11 +135,11 @@ class Replacement(NamedTuple):
 def fixed_files(sources: Iterable[Source], judge: Judge) -> Iterator[FixedFile]:
     """Yield each file that has findings with a fix; files are not written.
 
-    Rendered charts, standard input, pipes, files that are not judged, and files in another encoding
+    Standard input, pipes, files that are not judged, and files in another encoding
     than UTF-8 are left out.
     """
     for source in sources:
-        if source.error or source.note or source.is_chart or source.path == STDIN:
+        if source.error or source.note or source.path == STDIN:
             continue
         if is_special_file(source.path):
             continue

@@ -1,4 +1,4 @@
-"""The objects that paths stand for: in files, directories, patterns, and Helm charts.
+"""The objects that paths stand for: in files, directories and patterns.
 
 What stands in a directory and is not judged is a note: nothing in a pull request hides a manifest.
 """
@@ -25,7 +25,6 @@ from webhook.documents.files import (
     text_of,
 )
 from webhook.documents.objects import KUSTOMIZE_KINDS, Manifest, read_objects
-from webhook.tools.cli.charts import CHART, RENDERED, VALUES, is_chart, render_chart
 
 SUFFIXES = (".yaml", ".yml", ".json")
 _PATTERN_MARKS = "*?["
@@ -35,7 +34,8 @@ _KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 _PATCH_FIELDS = ("patches", "patchesStrategicMerge", "patchesJson6902")
 _RESOURCE_FIELDS = ("resources", "bases", "components", "crds")
 _GENERATING_FIELDS = ("generators", "helmCharts", "helmChartInflationGenerator", "transformers")
-CHART_NOTE = "is a Helm chart that is not rendered. To render it, add --helm or name it as a path"
+_CHART, _VALUES = "Chart.yaml", "values.yaml"
+CHART_NOTE = "is a Helm chart; check what helm template prints"
 HIDDEN_NOTE = "is hidden and not checked. To check it, name it as a path"
 LINK_NOTE = "is a link out of the directory and not checked. To check it, name its target"
 PATCH_NOTE = "is a patch of a kustomization; check what kustomize build prints"
@@ -67,7 +67,7 @@ NOTHING = ExcludedPaths(())
 
 
 class Source(NamedTuple):
-    """A file to read, or a Helm chart to render.
+    """A file to read.
 
     ``error`` says why there is nothing to read, and ``note`` why a file is not judged.
     """
@@ -75,7 +75,6 @@ class Source(NamedTuple):
     path: str
     error: DocumentError | None = None
     in_directory: bool = False
-    is_chart: bool = False
     note: str = ""
 
 
@@ -100,24 +99,14 @@ def read_sources(sources: Iterable[Source], *, lenient: bool = False) -> Iterato
             yield Manifest(Document(1, "", path=path), None, (), 1, note=source.note)
             continue
         try:
-            name = f"<helm template {path}>" if source.is_chart else path
-            documents = list(read_documents(name, _text(source)))
+            if source.error is not None:
+                raise source.error
+            documents = list(read_documents(path, text_of(source.path)))
         except DocumentError as problem:
             documents = [unreadable(path, problem)]
         for document in documents:
             document.lenient = lenient and source.in_directory
             yield from read_objects(document)
-
-
-def _text(source: Source) -> str:
-    """Return the text of a source.
-
-    Raises:
-        DocumentError: it cannot be read, or the chart cannot be rendered.
-    """
-    if source.error is not None:
-        raise source.error
-    return render_chart(source.path) if source.is_chart else text_of(source.path)
 
 
 def no_nodes(path: str, command: str = "kubectl get nodes -o json") -> InputError:
@@ -131,39 +120,32 @@ def no_objects_message(paths: Iterable[str], cure: str = "Check the tool that wr
 
 
 def expand(
-    paths: Iterable[str],
-    exclude: ExcludedPaths = NOTHING,
-    *,
-    helm: bool = False,
-    allow_empty: bool = False,
+    paths: Iterable[str], exclude: ExcludedPaths = NOTHING, *, allow_empty: bool = False
 ) -> list[Source]:
     """Return what ``paths`` mean, each file once.
 
     A directory stands for the regular files below it that end in ``.yaml``, ``.yml`` or ``.json``,
     sorted, without what is excluded. Hidden files and directories that Git tracks, charts and
-    patches are notes. A chart is rendered if ``helm`` is set, or if a path names it. A path that
-    does not exist and has ``*``, ``?`` or ``[`` in it is a pattern of such files and directories
-    (``**`` for any number of directories).
+    patches are notes. A path that does not exist and has ``*``, ``?`` or ``[`` in it is a pattern
+    of such files and directories (``**`` for any number of directories).
     """
     sources: dict[str, Source] = {}
     for path in paths:
-        for source in _sources(path, exclude, helm, allow_empty):
+        for source in _sources(path, exclude, allow_empty):
             sources.setdefault(source.path, source)
     return list(sources.values())
 
 
-def _sources(path: str, exclude: ExcludedPaths, helm: bool, allow_empty: bool) -> list[Source]:
+def _sources(path: str, exclude: ExcludedPaths, allow_empty: bool) -> list[Source]:
     suffixes = ", ".join(SUFFIXES)
     if path == STDIN:
         return [Source(path)]
     if is_directory(path):
-        # A working directory is a chart by chance, and a path by intention.
-        renders = helm or (is_chart(path) and os.path.normpath(path) != ".")
-        found = list(_Walk(path, path, exclude, renders).sources())
+        found = list(_Walk(path, path, exclude).sources())
         problem = f"is a directory without manifests ({suffixes})"
         cure = "Name the directory or the files that hold them"
     elif any(mark in path for mark in _PATTERN_MARKS) and not os.path.lexists(path):
-        found = list(_matching(path, exclude, helm))
+        found = list(_matching(path, exclude))
         problem, cure = f"matches no manifests ({suffixes})", "Check the pattern"
     else:
         return [Source(path)]
@@ -201,7 +183,7 @@ def is_link_elsewhere(argument: str) -> bool:
     return leaves(str(path), str(here if path.is_relative_to(here) else path.parent))
 
 
-def _matching(pattern: str, exclude: ExcludedPaths, helm: bool) -> Iterator[Source]:
+def _matching(pattern: str, exclude: ExcludedPaths) -> Iterator[Source]:
     parts = PurePath(pattern).parts
     fixed = next(n for n, part in enumerate(parts) if any(mark in part for mark in _PATTERN_MARKS))
     root = Path(*parts[:fixed])
@@ -217,7 +199,7 @@ def _matching(pattern: str, exclude: ExcludedPaths, helm: bool) -> Iterator[Sour
             continue
         file = str(path)
         if is_directory(file):
-            yield from _Walk(file, str(root), exclude, helm).sources()
+            yield from _Walk(file, str(root), exclude).sources()
         elif path.name.endswith(SUFFIXES) and leaves(file, str(root)):
             yield Source(file, note=LINK_NOTE)
         elif path.name.endswith(SUFFIXES) and not is_special_file(file):
@@ -225,16 +207,15 @@ def _matching(pattern: str, exclude: ExcludedPaths, helm: bool) -> Iterator[Sour
 
 
 class _Walk:
-    """The manifests and charts below a directory.
+    """The manifests below a directory.
 
     Patterns of ``exclude`` are relative to ``root``.
     """
 
-    def __init__(self, directory: str, root: str, exclude: ExcludedPaths, renders: bool) -> None:
+    def __init__(self, directory: str, root: str, exclude: ExcludedPaths) -> None:
         self._directory = str(PurePath(directory))
         self._root = root
         self._exclude = exclude
-        self._renders = renders
         self._found: list[Source] = []
         self._notes: dict[str, str] = {}
         """By normalized path: why a file is not judged."""
@@ -255,8 +236,12 @@ class _Walk:
         self._notes.update(_kustomization_notes(parent, files))
         names = [name for name in directories + files if f"{below}/{name}" not in self._exclude]
         found = {name: f"{parent.rstrip('/')}/{name}".removeprefix("./") for name in names}
-        if CHART in names:
-            self._chart(parent, directories, found)
+        if _CHART in names:
+            # Its files are read as those of any directory.
+            self._found.append(Source(parent.removeprefix("./"), note=CHART_NOTE))
+            for name in (_CHART, _VALUES):
+                if name in found and not _may_hold_objects(found[name], self._root):
+                    del found[name]
         for name, path in found.items():
             note = self._note(path)
             is_visible = name in files and name.endswith(SUFFIXES) and name[0] != "."
@@ -276,19 +261,6 @@ class _Walk:
             return LINK_NOTE if is_link and _is_outside(path, self._root) else ""
         is_manifest = name.endswith(SUFFIXES)
         return LINK_NOTE if is_link and is_manifest and leaves(path, self._root) else ""
-
-    def _chart(self, parent: str, directories: list[str], found: dict[str, str]) -> None:
-        """Render a chart, or read its files as those of any directory, with a note."""
-        path = parent.removeprefix("./")
-        if self._renders:
-            self._found.append(Source(path, in_directory=True, is_chart=True))
-            for name in RENDERED:
-                found.pop(name, None)
-        else:
-            self._found.append(Source(path, note=CHART_NOTE))
-        for name in (CHART, VALUES):
-            if name in found and not _may_hold_objects(found[name], self._root):
-                del found[name]
 
 
 def _is_outside(path: str, root: str) -> bool:

@@ -138,11 +138,6 @@ In a pipeline:
     "default, it reports and skips them.",
 )
 @click.option(
-    "--helm",
-    is_flag=True,
-    help="Render the charts in directories with helm template and their default values.",
-)
-@click.option(
     "--fix",
     is_flag=True,
     help="Fix what has one obvious remedy, in the files: unequal device limits, missing shared "
@@ -170,17 +165,16 @@ def check(
     rules: frozenset[str],
     fail_on: str,
     strict: bool,
-    helm: bool,
     fix: bool,
     diff: bool,
     allow_empty: bool,
 ) -> int:
     """Check manifests: what the webhook denies, and what it changes.
 
-    PATH is a file, a directory (every .yaml, .yml and .json below it), a Helm chart, a pattern
-    ('apps/*/deploy'), or - for standard input. The default is the working directory. Multi-document
-    YAML, JSON, JSON lines and Lists are accepted. Charts below a directory, hidden files, and the
-    patches that a kustomization.yaml names are skipped with a note.
+    PATH is a file, a directory (every .yaml, .yml and .json below it), a pattern ('apps/*/deploy'),
+    or - for standard input. The default is the working directory. Multi-document YAML, JSON, JSON
+    lines and Lists are accepted. Helm charts, hidden files, and the patches that a
+    kustomization.yaml names are skipped with a note.
 
     ResourceClaims, ResourceClaimTemplates, DeviceClasses and Namespaces among the manifests count
     for the Pods in the other manifests. --nodes adds the nodes of a cluster, --cluster adds
@@ -202,7 +196,7 @@ def check(
                 "Name its target."
             )
     title, policy = evaluation.load_policy()
-    sources = expand(paths, ExcludedPaths(exclude), helm=helm, allow_empty=allow_empty)
+    sources = expand(paths, ExcludedPaths(exclude), allow_empty=allow_empty)
     inputs = [policy_choice.path, evaluation.nodes, *(source.path for source in sources)]
     check_outputs(outputs, inputs, "Name another file for the report, or --exclude the input")
     manifests = list(read_sources(sources, lenient=not strict))

@@ -218,7 +218,7 @@ def repository_path(path: str) -> str | None:
     """Return a file's path as code hosts know it: relative to the working directory.
 
     A run in CI starts in the repository's root. A file outside of it keeps its absolute path.
-    ``None`` for standard input and for rendered charts (``<stdin>``), which are no files.
+    ``None`` for standard input (``<stdin>``), which is no file.
     """
     if path.startswith("<") and path.endswith(">"):
         return None
