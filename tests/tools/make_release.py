@@ -21,8 +21,6 @@ from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-import yaml
-
 import generate
 import render
 from controlplane.errors import ControlPlaneError
@@ -145,7 +143,6 @@ def build(helm: Helm, new_version: str, image: str = "", digest: str = "") -> No
         _run(*hatchling, "wheel", cwd=next(Path(unpacked).iterdir()), environ=environ)
     helm("lint", "--strict", str(CHART))
     package(helm, CHART, DIST, epoch, image, digest)
-    krew(DIST, current, epoch, os.environ.get("GITHUB_REPOSITORY", "example/gpufence"))
     pins = re.findall(r"(?m)^([\w-]+)==([\w.]+)", (PROJECT / "requirements/run.txt").read_text())
     libraries = [component("pypi", *pin) for pin in [("gpufence", current), *pins]]
     (DIST / f"gpufence-{current}.cdx.json").write_text(document(libraries))
@@ -192,48 +189,6 @@ def package(
             member.mtime = epoch
             written.addfile(member, packed.extractfile(member))
     path.write_bytes(gzip.compress(plain.getvalue(), mtime=epoch))
-
-
-def krew(target: Path, current: str, epoch: int, repository: str) -> None:
-    """Write the archive of the kubectl plugin, and the manifest for the index of krew.
-
-    ``repository`` is the owner and the name of the repository at GitHub that releases them.
-    """
-    script = (DEPLOY / "krew" / "kubectl-gpufence").read_text().replace("@VERSION@", current)
-    files = {"kubectl-gpufence": script.encode(), "LICENSE": (PROJECT / "LICENSE").read_bytes()}
-    plain = io.BytesIO()
-    with tarfile.open(fileobj=plain, mode="w") as written:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.mtime, member.mode, member.size = epoch, 0o755, len(content)
-            written.addfile(member, io.BytesIO(content))
-    archive = target / f"kubectl-gpufence-{current}.tar.gz"
-    archive.write_bytes(gzip.compress(plain.getvalue(), mtime=epoch))
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    releases = f"https://github.com/{repository}/releases/download"
-    platform = {
-        "selector": {
-            "matchExpressions": [{"key": "os", "operator": "In", "values": ["linux", "darwin"]}]
-        },
-        "uri": f"{releases}/v{current}/{archive.name}",
-        "sha256": hashlib.sha256(archive.read_bytes()).hexdigest(),
-        "bin": "kubectl-gpufence",
-        "files": [{"from": name, "to": "."} for name in files],
-    }
-    manifest = {
-        "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
-        "kind": "Plugin",
-        "metadata": {"name": "gpufence"},
-        "spec": {
-            "version": f"v{current}",
-            "homepage": project["urls"]["Homepage"],
-            "shortDescription": "Check GPU workloads and GPU nodes",
-            "description": f"{project['description']}.\n",
-            "caveats": "The plugin needs uv or pipx.\n",
-            "platforms": [platform],
-        },
-    }
-    (target / "krew.yaml").write_text(yaml.safe_dump(manifest, sort_keys=False))
 
 
 def _run(*command: str, cwd: Path = PROJECT, environ: Mapping[str, str] | None = None) -> str:

@@ -181,10 +181,7 @@ def test_a_comment_says_what_a_change_of_the_policy_does(runner: Runner) -> None
     assert runner.check(paths="plain.yaml", compare="old.yaml").status == 2
 
 
-def test_the_rules_and_strict_inputs_are_passed_to_check(runner: Runner) -> None:
-    (runner.checkout / "web.yaml").write_text(TRESPASSER)
-    assert runner.check(rules="device-leak").status == 0
-    assert runner.check(rules="device-leak,pool-trespass").status == 1
+def test_the_strict_input_is_passed_to_check(runner: Runner) -> None:
     run = {"apiVersion": "kubeai.org/v1", "kind": "Model", "metadata": {"name": "llama"}}
     task = yaml.safe_dump({**run, "spec": {"taskRef": {"name": "build"}}})
     (runner.checkout / "web.yaml").write_text(task)
@@ -220,7 +217,7 @@ HOSTILE = [
 
 TEXT_INPUTS = (
     *("paths", "exclude", "policy", "namespace"),
-    *("fail_on", "strict", "rules", "sarif", "summary"),
+    *("fail_on", "strict", "sarif", "summary"),
 )
 
 
@@ -241,7 +238,7 @@ def test_no_input_is_evaluated_as_code(runner: Runner, name: str) -> None:
     assert not list(runner.checkout.rglob("PWNED"))
     assert "Traceback" not in done.err
     assert done.outputs["status"] == str(done.status)
-    rejected = ("paths", "policy", "namespace", "fail_on", "rules")
+    rejected = ("paths", "policy", "namespace", "fail_on")
     assert done.status == (2 if name in rejected else 0)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 
 import pytest
 
 from running import PLAIN_POD, Run
-from webhook.tools.cli.commands import GUESSES
 
 
 def name_problem(name: str) -> str:
@@ -29,8 +27,6 @@ REASONS = {
     "chek": "Usage: gpufence",
     "--frobnicate": "Usage: gpufence",
     # Options and commands of other tools.
-    "check -f a.yaml": "Files are arguments, without an option.",
-    "check --format json": "Write --output FORMAT.",
     "help": "Did you mean gpufence --help?",
     "version": "Did you mean gpufence --version?",
     "policy test": "Did you mean gpufence test?",
@@ -44,13 +40,9 @@ REASONS = {
     "mutate comment.json": "JSON has no comments: remove them, or write YAML.",
     "audit --kubeconfig .": ".: is a directory; ",
     # Rules.
-    "check --rules device-leek -": "Did you mean device-leak",
-    "check --rules pool-trespass,Trespass -": "Did you mean pool-trespass?",
-    "check --rules privileged -": "Did you mean privileged-near-devices?",
     "explain pool-tresspass": "pool-tresspass is neither a rule nor a file. Did you mean pool-tres",
     "explain leak": "leak is neither a rule nor a file. Did you mean device-leak",
     "explain Pool-Trespass": "Pool-Trespass is neither a rule nor a file. Did you mean pool-trespa",
-    "explain --output markdown -": "--output markdown is for rules",
     # Two readers of standard input.
     "check --nodes - -": "--nodes and the argument - both read standard input",
     "mutate --nodes - web.yaml -": "--nodes and the argument - both read standard input",
@@ -149,16 +141,3 @@ def test_a_command_line_is_rejected_with_the_reason(
             wrong[command] = done
     assert wrong == {}
     assert {path.name for path in tmp_path.iterdir()} == {"link", *FILES}
-
-
-def test_a_guessed_command_names_one_that_exists(gpufence: Run, subtests: pytest.Subtests) -> None:
-    for guess in GUESSES:
-        with subtests.test(guess=guess):
-            ran = gpufence(guess)
-            assert ran.status == 2
-            _, found, advice = ran.err.partition(f"{guess!r} is not a command of gpufence. Write ")
-            assert found
-            commands = re.findall(r"gpufence (policy [a-z]+|[a-z]+)", advice)
-            assert commands or "kubectl patch fencepolicy" in advice
-            for command in commands:
-                assert gpufence(*command.split(), "--help").status == 0

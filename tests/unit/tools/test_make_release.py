@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shutil
-import subprocess
 import tarfile
 import tomllib
 from datetime import date
@@ -154,34 +152,6 @@ def test_the_image_has_the_labels_that_registries_show() -> None:
 def instructions() -> list[str]:
     """Return the instructions of the Dockerfile, each on one line."""
     return (PROJECT / "deploy/Dockerfile").read_text().replace("\\\n", " ").splitlines()
-
-
-def test_the_krew_plugin_runs_the_release_that_its_manifest_names(tmp_path: Path) -> None:
-    release.krew(tmp_path, "7.8.9", 1_800_000_000, "platform/gpufence")
-    manifest = yaml.safe_load((tmp_path / "krew.yaml").read_text())
-    assert re.fullmatch(r"v\d+\.\d+\.\d+", manifest["spec"]["version"])
-    assert len(manifest["spec"]["shortDescription"]) <= 50
-    [platform] = manifest["spec"]["platforms"]
-    archive = tmp_path / platform["uri"].rpartition("/")[2]
-    assert "/platform/gpufence/releases/download/v7.8.9/" in platform["uri"]
-    assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
-    with tarfile.open(archive) as files:
-        assert files.getnames() == [each["from"] for each in platform["files"]]
-        files.extractall(tmp_path / "plugin", filter="data")
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    plugin = [tmp_path / "plugin" / platform["bin"], "check", "a b.yaml"]
-    environ = {"PATH": str(programs)}
-    none = subprocess.run(["/bin/sh", *plugin], env=environ, capture_output=True, text=True)
-    assert (none.returncode, "needs uv" in none.stderr) == (2, True)
-    for name, option in (("pipx", "--spec"), ("uvx", "--from")):
-        fake = programs / name
-        fake.write_text('#!/bin/sh\nfor each; do echo "$each"; done\n')
-        fake.chmod(0o755)
-        ran = subprocess.run(["/bin/sh", *plugin], env=environ, capture_output=True, text=True)
-        command = ["kubectl-gpufence", "check", "a b.yaml"]
-        expected = [option, "gpufence[kubeconfig]==7.8.9", *command]
-        assert ran.stdout.splitlines()[-5:] == expected, ran.stderr
 
 
 @pytest.mark.parametrize("wanted", ["", "v0.2.0", "0.2", "0.2.0-rc.1", "0.2.0-dev.1"])

@@ -1,7 +1,4 @@
-"""The entry points: ``gpufence``, and the kubectl plugin ``kubectl gpufence``.
-
-Source of the plugin: ``k8s.io/kubectl/pkg/cmd/plugin`` (``plugin.go``).
-"""
+"""The entry point ``gpufence``."""
 
 from __future__ import annotations
 
@@ -20,12 +17,6 @@ from webhook.documents.document import InputError
 from webhook.tools.cli.commands import EXIT_BUG, EXIT_INPUT, LazyGroup
 from webhook.wording import printable
 
-_HINTS = {
-    "-f": "Files are arguments, without an option. The format of a report is --output FORMAT.",
-    "--format": "Write --output FORMAT.",
-}
-"""What to write instead of options that other tools have."""
-
 EXIT_INTERRUPTED = 130
 EXIT_PIPE_CLOSED = 141
 
@@ -33,8 +24,6 @@ EXIT_PIPE_CLOSED = 141
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_PLACE = (errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE)
 """A disk that fails or is gone, and a terminal that is closed."""
-
-_PLUGIN = "kubectl gpufence"
 
 _COMMANDS = {
     "check": "Check manifests: verdicts, findings and changes.",
@@ -66,11 +55,9 @@ Examples:
 
 \b
 Policy:
-  --policy FILE, or the environment variable GPUFENCE_POLICY, or the nearest
-  .gpufence.yaml, from the working directory upwards, with one line:
-    policy: PATH          of a file below the file's own directory, relative to it
-  Without any of them, gpufence uses its default policy. A command that reads a
-  cluster uses the FencePolicy that replicas follow, or that --fence-policy names.
+  --policy FILE, or the environment variable GPUFENCE_POLICY. Without them,
+  gpufence uses its default policy. A command that reads a cluster uses the
+  FencePolicy that replicas follow, or that --fence-policy names.
 """,
 )
 @click.version_option(
@@ -84,8 +71,8 @@ def cli() -> None:
     """
 
 
-def main(args: Sequence[str] | None = None, *, prog_name: str = "gpufence") -> int:
-    """Run the command line and return its exit status; usage messages show ``prog_name``."""
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
     # The shell may have closed a stream (>&-).
     stdout: TextIO = sys.stdout or _nowhere()
     sys.stdout = _buffered(stdout) if stdout is sys.__stdout__ else stdout
@@ -97,12 +84,9 @@ def main(args: Sequence[str] | None = None, *, prog_name: str = "gpufence") -> i
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        status = cli.main(args, prog_name=prog_name, standalone_mode=False)
+        status = cli.main(args, prog_name="gpufence", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        if isinstance(error, click.NoSuchOption) and error.option_name in _HINTS:
-            hint = f"{error.message} {_HINTS[error.option_name]}"
-            error = click.NoSuchOption(error.option_name, hint, ctx=error.ctx)
         error.show()
         return error.exit_code
     except InputError as error:
@@ -129,11 +113,6 @@ def main(args: Sequence[str] | None = None, *, prog_name: str = "gpufence") -> i
         click.echo("Error: this is a bug in gpufence. Report it with the lines above.", err=True)
         return EXIT_BUG
     return status if isinstance(status, int) else 0
-
-
-def kubectl() -> int:
-    """Run the command line as kubectl calls it: ``kubectl-gpufence check ...``."""
-    return main(prog_name=_PLUGIN)
 
 
 def _wait_for(stream: TextIO | None) -> None:

@@ -208,7 +208,7 @@ def run(suite: Suite) -> Iterator[Outcome]:
             yield Outcome(path, line, case.name, error=" ".join(error.lines))
             continue
         failures = tuple(_failures(case.expect, result))
-        yield Outcome(path, line, case.name, failures, exercised=_exercised(result))
+        yield Outcome(path, line, case.name, failures)
 
 
 def _judged(suite: Suite, number: int, case: Case) -> Result:
@@ -264,7 +264,7 @@ def _manifests(
         file = _path(document, entry)
         if is_special_file(file) and not is_directory(file):
             # A device or a pipe has no end, and a suite may be of a pull request.
-            cure = "Name a file, a directory or a chart"
+            cure = "Name a file or a directory"
             raise InputError([f"{file}: is not a regular file. {cure}."])
         manifests += read_manifests([file])
     raise_errors((manifest.document, manifest.error) for manifest in manifests)
@@ -327,9 +327,3 @@ def _shown(value: Any) -> str:
 
 def _listed(rules: Iterable[str]) -> str:
     return ", ".join(sorted(set(rules))) or "no rule"
-
-
-def _exercised(result: Result) -> frozenset[str]:
-    decision = result.decision
-    findings = (*decision.findings, *decision.excepted)
-    return frozenset({*(finding.rule for finding in findings), *decision.mutations})

@@ -37,23 +37,11 @@ spec:
 """
 
 
-def test_show_prints_only_a_valid_policy_file(gpufence: Run, tmp_path: Path) -> None:
-    text = f"# ours\n{default_policy_text()}"
-    (tmp_path / "policy.yaml").write_text(text)
-    assert gpufence("policy", "show", "--policy", "policy.yaml").out == text
-    (tmp_path / "policy.yaml").write_text(FAULTY)
-    done = gpufence("policy", "show", "--policy", "policy.yaml")
-    assert (done.status, done.out) == (2, "")
-
-
-def test_show_prints_each_preset_and_each_preset_is_valid(gpufence: Run, tmp_path: Path) -> None:
+def test_show_prints_each_preset_and_each_preset_is_valid(gpufence: Run) -> None:
     for preset in PRESETS.iterdir():
         shown = gpufence("policy", "show", "--preset", preset.stem)
         assert (shown.status, shown.err) == (0, "")
         assert gpufence("policy", "validate", "-", stdin=shown.out).status == 0
-    both = gpufence("policy", "show", "--preset", "amd", "--policy", "policy.yaml")
-    assert (both.status, both.out) == (2, "")
-    assert "--preset and --policy exclude each other." in both.err
 
 
 NOTE = "Note: whether replicas follow FencePolicy gpufence is not checked. Use --cluster.\n"

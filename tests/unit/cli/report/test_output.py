@@ -224,14 +224,12 @@ def test_no_report_prints_characters_that_act_on_a_terminal(
 
 
 def test_mutated_manifests_have_escapes_for_characters_that_act_on_a_terminal(
-    gpufence: Run, subtests: pytest.Subtests
+    gpufence: Run,
 ) -> None:
     # The second value needs no quotes but for its one character.
     metadata = {"name": HOSTILE, "annotations": {"a": "a\u202eb"}}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": SPECS[1]}
-    for name, read in (("yaml", yaml.safe_load), ("json", json.loads)):
-        with subtests.test(name=name):
-            done = gpufence("mutate", "--output", name, "-", stdin=json.dumps(pod))
-            assert done.status == 0
-            assert RAW.findall(done.out) == []
-            assert read(done.out)["metadata"]["name"] == HOSTILE
+    done = gpufence("mutate", "-", stdin=json.dumps(pod))
+    assert done.status == 0
+    assert RAW.findall(done.out) == []
+    assert yaml.safe_load(done.out)["metadata"]["name"] == HOSTILE

@@ -18,23 +18,6 @@ EXIT_INPUT = 2
 EXIT_BUG = 70
 """EX_SOFTWARE of sysexits.h: neither a finding (1) nor invalid input (2)."""
 
-GUESSES = {
-    "apply": "gpufence check PATH, then kubectl apply",
-    "diff": "gpufence check --diff PATH",
-    "discover": "gpufence policy discover",
-    "fix": "gpufence check --fix PATH",
-    "init": "gpufence policy discover",
-    "install": "gpufence adopt",
-    "krm": "kustomize build DIR | gpufence mutate -",
-    "lint": "gpufence check PATH",
-    "rules": "gpufence explain",
-    "scan": "gpufence audit",
-    "unregister": """kubectl patch fencepolicy NAME --type merge -p '{"spec":{"mode":"audit"}}'""",
-    "validate": "gpufence check PATH for manifests, or gpufence policy validate FILE for a policy",
-    "verify": "gpufence check PATH",
-}
-"""What to write instead of commands that other tools or earlier versions have."""
-
 
 class SuggestingGroup(click.Group):
     """A group that suggests commands for a mistyped name."""
@@ -55,8 +38,6 @@ class SuggestingGroup(click.Group):
             option = f"--{name}"
             if option in ("--help", "--version"):
                 near = f"Did you mean gpufence {option}?"
-            elif ctx.parent is None and (guess := GUESSES.get(name)):
-                near = f"Write {guess.replace('gpufence', ctx.command_path)}."
             else:
                 root = ctx.find_root()
                 others = root.command.list_commands(root)  # type: ignore[attr-defined]

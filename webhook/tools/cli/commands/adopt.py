@@ -161,7 +161,7 @@ def adopt(
         command="adopt",
         lists=[(title, lines) for title, _, lines in _sections(adoption)],
     )
-    write_reports("audit", report, [Output("html", str(files[1]))], "never")
+    write_reports("audit", report, [Output("html", str(files[1]))])
     if output == "json":
         click.echo(formatted(_document(adoption)), nl=False)
     else:

@@ -30,10 +30,8 @@ from webhook.tools.cli.options import (
 )
 from webhook.tools.cli.report.content import AuditReport, overtime_sentences, results_of
 from webhook.tools.cli.report.output import (
-    Color,
     Output,
     check_outputs,
-    color_option,
     output_option,
     reading,
     write_reports,
@@ -61,13 +59,12 @@ Examples:
   gpufence audit
   gpufence audit --context production
   gpufence audit --output html=audit.html --output json=audit.json --quiet
-  gpufence audit --since 168h --output csv=waste.csv
+  gpufence audit --since 168h --output json | jq .waste
 """,
 )
 @cluster_policy_options
 @connection_options
 @output_option("audit")
-@color_option
 @quiet_option
 @click.option(
     "--fail-on",
@@ -104,7 +101,6 @@ def audit(
     policy_choice: PolicyChoice,
     connection: Connection,
     outputs: Sequence[Output],
-    color: Color,
     quiet: bool,
     fail_on: str,
     since: timedelta,
@@ -161,7 +157,7 @@ def audit(
                 ("Beyond the longest run time", [*overtime_sentences(rows)]),
             ],
         )
-        write_reports("audit", report, outputs, color)
+        write_reports("audit", report, outputs)
         return audited, results
 
     audited, results = connection.run(work)

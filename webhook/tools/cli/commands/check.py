@@ -9,10 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
-from msgspec.structs import replace
 
-from policies.registry import RULES
-from policies.wording import did_you_mean
 from webhook.cluster.manifests import facts_among
 from webhook.documents.document import InputError, sentence
 from webhook.documents.files import STDIN, display_name
@@ -39,10 +36,8 @@ from webhook.tools.cli.options import (
 from webhook.tools.cli.report.content import CheckReport
 from webhook.tools.cli.report.output import (
     TEXT,
-    Color,
     Output,
     check_outputs,
-    color_option,
     output_option,
     write_reports,
 )
@@ -50,19 +45,6 @@ from webhook.wording import counted, printable, some
 
 if TYPE_CHECKING:
     from webhook.tools.cli.fixes import Judge
-
-
-def _rule_names(
-    _ctx: click.Context, _param: click.Parameter, values: Sequence[str]
-) -> frozenset[str]:
-    """Parse lists of rule names, separated by commas."""
-    names = frozenset(name.strip() for names in values for name in names.split(",")) - {""}
-    if names:
-        known = [rule.id for rule in RULES]
-        for name in sorted(names.difference(known)):
-            near = did_you_mean(name, known) or f"Rules: {', '.join(known)}."
-            raise click.BadParameter(f"{name!r} is not a rule. {near}")
-    return names
 
 
 MISSING_FACTS = {
@@ -101,27 +83,18 @@ In a pipeline:
   gpufence check --output github --output sarif=gpufence.sarif deploy/
   gpufence check --output text --output junit=gpufence.xml --fail-on warn deploy/
   gpufence check --output markdown deploy/ > comment.md
-  gpufence check --quiet --rules pool-trespass,device-leak deploy/
 """,
 )
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=PATH)
 @exclude_option
 @evaluation_options
 @output_option("check")
-@color_option
 @quiet_option
 @click.option(
     "--verbose",
     "-v",
     is_flag=True,
     help="In text, show every object, those that are allowed or skipped as well.",
-)
-@click.option(
-    "--rules",
-    multiple=True,
-    callback=_rule_names,
-    metavar="RULE,...",
-    help="Report only the findings of these rules. Mutations are reported in any case.",
 )
 @click.option(
     "--fail-on",
@@ -159,10 +132,8 @@ def check(
     exclude: tuple[str, ...],
     evaluation: Evaluation,
     outputs: Sequence[Output],
-    color: Color,
     quiet: bool,
     verbose: bool,
-    rules: frozenset[str],
     fail_on: str,
     strict: bool,
     fix: bool,
@@ -206,15 +177,15 @@ def check(
             facts_in = facts_among(manifests, request.namespace)
 
             def judge(some: Sequence[Manifest]) -> Iterable[Result]:
-                return _only(rules, evaluate(some, policy, request, complete, facts_in))
+                return evaluate(some, policy, request, complete, facts_in)
 
             if diff:
                 return EXIT_FOUND if _show_fixes(sources, judge) else 0
             unfixed = _fix(sources, judge)
             manifests = list(read_sources(sources, lenient=not strict))
-        results = _only(rules, evaluate(manifests, policy, request, complete))
+        results = list(evaluate(manifests, policy, request, complete))
     report = CheckReport(title, now, results, policy.help, quiet, verbose)
-    write_reports("check", report, outputs, color)
+    write_reports("check", report, outputs)
     _print_notes(results, strict=strict, with_errors=Output(TEXT) not in outputs)
     if not results:
         if STDIN in paths:
@@ -261,18 +232,6 @@ def _fix(sources: Iterable[Source], judge: Judge) -> bool:
             text = f"{display_name(file.path)}:{line}: {rule}: {', '.join(map(str, edits))}"
             click.echo(f"Fixed: {printable(text)}.", err=True)
     return failed
-
-
-def _only(rules: frozenset[str], results: Iterable[Result]) -> list[Result]:
-    """Return the results without the findings of other rules, if there are ``rules``."""
-    results = list(results)
-    for result in results:
-        if rules and result.error is None:
-            findings = tuple(f for f in result.decision.findings if f.rule in rules)
-            excepted = tuple(f for f in result.decision.excepted if f.rule in rules)
-            result.decision = replace(result.decision, findings=findings, excepted=excepted)
-            result.verdict = result.decision.verdict
-    return results
 
 
 def _print_notes(results: Sequence[Result], *, strict: bool, with_errors: bool) -> None:

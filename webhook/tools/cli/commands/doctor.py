@@ -24,10 +24,8 @@ from webhook.tools.cli.flags import (
 from webhook.tools.cli.options import Connection, connection_options
 from webhook.tools.cli.registration import make_registration
 from webhook.tools.cli.report.output import (
-    Color,
     Output,
     check_outputs,
-    color_option,
     output_option,
     unwritable,
     write_file,
@@ -80,7 +78,6 @@ Examples:
     "--try-in: one without a GPU, and two for each pool, with one GPU each. They are deleted.",
 )
 @output_option("doctor")
-@color_option
 def doctor(
     connection: Connection,
     namespace: str,
@@ -91,7 +88,6 @@ def doctor(
     evidence: Path | None,
     run_image: str | None,
     outputs: Sequence[Output],
-    color: Color,
 ) -> int:
     """Diagnose an installation from end to end.
 
@@ -120,10 +116,10 @@ def doctor(
         return lines, tried, installed.version
 
     lines, tried, version = connection.run(work)
-    write_reports("doctor", [*lines, *tried], outputs, color)
+    write_reports("doctor", [*lines, *tried], outputs)
     if files:
         report, checklist = files
-        write_reports("doctor", tried, [report], color)
+        write_reports("doctor", tried, [report])
         entry = device_access.entry(tried, version, Path(report.path).name)
         write_file(checklist.path, to_yaml(entry))
     return EXIT_FOUND if any(line.status in FAULTS for line in [*lines, *tried]) else 0

@@ -6,7 +6,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from typing import Literal
 
 import click
 
@@ -19,18 +18,8 @@ from webhook.tools.cli.commands import EXIT_BUG, EXIT_INPUT
 from webhook.tools.cli.manifests import no_objects_message, read_manifests
 from webhook.tools.cli.options import PATH, Evaluation, evaluation_options
 from webhook.tools.cli.report.content import page_of
-from webhook.tools.cli.report.output import (
-    BOLD,
-    DIM,
-    PLAIN,
-    Color,
-    Terminal,
-    color_option,
-    terminal_of,
-)
+from webhook.tools.cli.report.output import BOLD, DIM, PLAIN, Terminal, terminal_of
 from webhook.wording import printable
-
-Output = Literal["text", "markdown"]
 
 _EXAMPLES = ("Before", "After", "Denied", "Use instead")
 """The sections of a page with which it begins."""
@@ -49,7 +38,6 @@ Exit status:
 Examples:
   gpufence explain                                  list the rules
   gpufence explain pool-trespass                    the page of a rule
-  gpufence explain --output markdown pool-trespass  the page as Markdown
   gpufence explain train.yaml                       the decision on a manifest
   kubectl get nodes -o json | gpufence explain --nodes - train.yaml
   kubectl get pod train -o yaml | gpufence explain --cluster -
@@ -62,21 +50,7 @@ Examples:
     metavar="[RULE|FILE]",
 )
 @evaluation_options
-@click.option(
-    "--output",
-    "-o",
-    type=click.Choice(["text", "markdown"]),
-    default="text",
-    show_default=True,
-    help="Format of rule pages.",
-)
-@color_option
-def explain(
-    subject: str | None,
-    evaluation: Evaluation,
-    output: Output,
-    color: Color,
-) -> int:
+def explain(subject: str | None, evaluation: Evaluation) -> int:
     """Explain a rule, or the decision on a manifest.
 
     RULE is the name of a rule. FILE is a file, a directory, or - for standard input. For each Pod
@@ -87,23 +61,21 @@ def explain(
     _, policy = evaluation.load_policy()
     namespace = evaluation.request.namespace
     if subject is None:
-        _write_list(policy, namespace, output, color)
+        _write_list(policy, namespace)
         return 0
     for rule in RULES:
         if rule.id == subject:
             if os.path.lexists(subject):
                 note = f"To explain the file of that name, run gpufence explain ./{subject}."
                 click.echo(f"Note: this is the rule. {note}", err=True)
-            _write_page(rule, policy, namespace, output, color)
+            _write_page(rule, policy, namespace)
             return 0
-    if output == "markdown":
-        raise click.UsageError("--output markdown is for rules, not for manifests.")
     if subject != "-" and not os.path.lexists(subject):
         raise InputError([_unknown(subject)])
     results = evaluation.results(policy, read_manifests([subject]))
     if not results:
         raise InputError([no_objects_message([subject])])
-    sys.stdout.writelines(explanation.report(terminal_of(sys.stdout, color), results, policy))
+    sys.stdout.writelines(explanation.report(terminal_of(sys.stdout), results, policy))
     if any(result.judgement.bugs for result in results):
         return EXIT_BUG
     return EXIT_INPUT if any(result.error for result in results) else 0
@@ -118,31 +90,21 @@ def _unknown(name: str) -> str:
     return f"{printable(name)} is neither a rule nor a file. {cure}"
 
 
-def _write_list(policy: Policy, namespace: str, output: Output, color: Color) -> None:
+def _write_list(policy: Policy, namespace: str) -> None:
     """Write a line for each rule: its name, its action, and the title of its page."""
     actions = policy.actions_in(namespace, None)
     rows = [(rule.id, actions[rule.id], rule.title) for rule in RULES]
-    if output == "markdown":
-        table = ["| rule | action | |", "| --- | --- | --- |"]
-        sys.stdout.writelines(
-            f"{line}\n" for line in [*table, *(f"| {r} | {a} | {t} |" for r, a, t in rows)]
-        )
-        return
-    width, terminal = max(len(rule) for rule, _, _ in rows), terminal_of(sys.stdout, color)
+    width, terminal = max(len(rule) for rule, _, _ in rows), terminal_of(sys.stdout)
     sys.stdout.writelines(
         terminal.row((f"{rule:{width}}", BOLD), (f"{action:7}", DIM), (title, PLAIN))
         for rule, action, title in rows
     )
 
 
-def _write_page(rule: Rule, policy: Policy, namespace: str, output: Output, color: Color) -> None:
+def _write_page(rule: Rule, policy: Policy, namespace: str) -> None:
     """Write a rule's page, with its action in the policy."""
     page = rule_markdown(rule, policy, namespace)
-    if output == "markdown":
-        sys.stdout.write(page)
-    else:
-        terminal = terminal_of(sys.stdout, color)
-        sys.stdout.writelines(f"{line}\n" for line in _manual(page, terminal))
+    sys.stdout.writelines(f"{line}\n" for line in _manual(page, terminal_of(sys.stdout)))
 
 
 def rule_markdown(rule: Rule, policy: Policy, namespace: str) -> str:

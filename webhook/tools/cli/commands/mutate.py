@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -23,7 +22,7 @@ from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.manifests import ExcludedPaths, no_objects_message, read_manifests
 from webhook.tools.cli.options import PATH, Evaluation, evaluation_options, exclude_option
 from webhook.tools.cli.yaml_writer import to_yaml
-from webhook.wording import printable, printable_json
+from webhook.wording import printable
 
 
 @click.command(
@@ -37,7 +36,6 @@ Exit status:
 \b
 Examples:
   gpufence mutate train.yaml
-  gpufence mutate --output json train.yaml | jq .spec.tolerations
 
 \b
 To apply the manifests only if none is denied (a pipe into kubectl does not wait for that):
@@ -47,20 +45,7 @@ To apply the manifests only if none is denied (a pipe into kubectl does not wait
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=PATH)
 @exclude_option
 @evaluation_options
-@click.option(
-    "--output",
-    "-o",
-    type=click.Choice(["yaml", "json"]),
-    default="yaml",
-    show_default=True,
-    help="YAML documents, or a sequence of JSON values.",
-)
-def mutate(
-    paths: tuple[str, ...],
-    exclude: tuple[str, ...],
-    evaluation: Evaluation,
-    output: str,
-) -> int:
+def mutate(paths: tuple[str, ...], exclude: tuple[str, ...], evaluation: Evaluation) -> int:
     """Print manifests with the mutations that the webhook makes.
 
     PATH is a file, a directory (every .yaml, .yml and .json below it, without hidden files), a
@@ -78,7 +63,8 @@ def mutate(
     raise_errors(faults)
     if not results:
         raise InputError([no_objects_message(paths)])
-    write_documents(mutated_documents(results), as_json=output == "json")
+    sys.stdout.buffer.write("---\n".join(map(to_yaml, mutated_documents(results))).encode())
+    sys.stdout.flush()
     return report_denied(results)
 
 
@@ -94,17 +80,6 @@ def mutated_documents(results: Iterable[Result]) -> Iterator[Any]:
         operations.setdefault(result.manifest.document, []).extend(result.operations)
     for document, of_document in operations.items():
         yield patched(document.value, of_document)
-
-
-def write_documents(documents: Iterable[Any], *, as_json: bool) -> None:
-    """Write documents to standard output: as YAML, or as a sequence of JSON values."""
-    if as_json:
-        texts = (json.dumps(document, indent=2, ensure_ascii=False) for document in documents)
-        text = "".join(f"{printable_json(text)}\n" for text in texts)
-    else:
-        text = "---\n".join(map(to_yaml, documents))
-    sys.stdout.buffer.write(text.encode())
-    sys.stdout.flush()
 
 
 def report_denied(results: Iterable[Result]) -> int:

@@ -33,7 +33,6 @@ from webhook.tools.cli.flags import (
     context_option,
     fence_policy_option,
     kubeconfig_option,
-    policy_path_option,
 )
 from webhook.tools.cli.manifests import read_file, read_manifests
 from webhook.tools.cli.options import (
@@ -46,10 +45,8 @@ from webhook.tools.cli.options import (
     warn,
 )
 from webhook.tools.cli.report.output import (
-    Color,
     Output,
     check_outputs,
-    color_option,
     output_option,
     reading,
     write_reports,
@@ -73,31 +70,17 @@ def policy() -> None:
     epilog="""\b
 Examples:
   gpufence policy show > policy.yaml
-  gpufence policy show --policy policy.yaml
   gpufence policy show --preset amd > policy.yaml
 """,
-)
-@policy_path_option(
-    "Policy file to show, if it is valid. The default is gpufence's default policy."
 )
 @click.option(
     "--preset",
     type=click.Choice(sorted(preset.stem for preset in PRESETS.iterdir())),
-    help="Show the preset of a platform, a vendor or a scheduler instead: a policy to start from.",
+    help="Show the preset of a platform, a vendor or a scheduler: a policy to start from.",
 )
-def show(policy_path: str | None, preset: str | None) -> None:
-    """Print a policy with its comments."""
-    if preset is not None:
-        if policy_path is not None:
-            raise click.UsageError("--preset and --policy exclude each other.")
-        click.echo(preset_text(preset), nl=False)
-        return
-    if policy_path is None:
-        click.echo(default_policy_text(), nl=False)
-        return
-    text = read_policy_text(policy_path)
-    read_policy(policy_name(policy_path), text)
-    click.echo(text, nl=False)
+def show(preset: str | None) -> None:
+    """Print gpufence's default policy, with its comments."""
+    click.echo(default_policy_text() if preset is None else preset_text(preset), nl=False)
 
 
 @policy.command(
@@ -230,7 +213,6 @@ Examples:
     help="Show every field, every workload and more examples; in text, with their Pods.",
 )
 @output_option("diff")
-@color_option
 def diff(
     policies: tuple[str, ...],
     manifests: tuple[str, ...],
@@ -241,7 +223,6 @@ def diff(
     context: str | None,
     verbose: bool,
     outputs: Sequence[Output],
-    color: Color,
 ) -> int:
     """Show the fields of a policy that change, and what follows for Pods.
 
@@ -282,7 +263,7 @@ def diff(
     (old, new), (before, after) = loaded, workloads
     report = compare(old, new, today, before, after)
     notes = [*report.notes, *(f"Not compared: {each}" for each in skipped.sentences)]
-    write_reports("diff", report._replace(notes=notes, is_verbose=verbose), outputs, color)
+    write_reports("diff", report._replace(notes=notes, is_verbose=verbose), outputs)
     if skipped.is_bug:
         return EXIT_BUG
     if skipped.is_malformed:

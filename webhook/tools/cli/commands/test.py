@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import click
 
-from policies.registry import RULES
 from webhook.documents.document import InputError
 from webhook.tools.cli.commands import EXIT_FOUND, EXIT_INPUT
 from webhook.tools.cli.options import PATH
-from webhook.tools.cli.report.content import Outcome, SuitesReport
+from webhook.tools.cli.report.content import SuitesReport
 from webhook.tools.cli.report.output import (
-    Color,
     Output,
     check_outputs,
-    color_option,
     output_option,
     write_reports,
 )
@@ -26,7 +23,7 @@ from webhook.tools.cli.suites import Suite, find, read, run
     epilog="""\b
 Exit status:
   0  every case passes
-  1  a case fails; with --rules-coverage, also if no case exercises a rule
+  1  a case fails
   2  an invalid suite, manifest or usage; all other cases run
 
 \b
@@ -55,23 +52,11 @@ Examples:
 )
 @click.argument("paths", nargs=-1, metavar="[DIR|FILE]...", type=PATH)
 @output_option("suites")
-@color_option
-@click.option(
-    "--rules-coverage",
-    is_flag=True,
-    help="Fail if no case exercises an enabled rule. The summary names such rules in any case.",
-)
-def test(
-    paths: tuple[str, ...],
-    outputs: Sequence[Output],
-    color: Color,
-    rules_coverage: bool,
-) -> int:
+def test(paths: tuple[str, ...], outputs: Sequence[Output]) -> int:
     """Test a policy: specify the expected result for each manifest.
 
     Suites are files of kind FenceTest, named gpufence-test.yaml or *.gpufence-test.yaml. gpufence
-    searches the directories, by default the working directory, with all directories below them. A
-    case exercises a rule if the rule adds or finds something.
+    searches the directories, by default the working directory, with all directories below them.
     """
     files = find(paths or ["."])
     check_outputs(outputs, files)
@@ -85,24 +70,10 @@ def test(
     outcomes = [outcome for suite in suites for outcome in run(suite)]
     if problems and not outcomes:
         raise InputError(problems)
-    unexercised = _unexercised(outcomes, suites)
-    write_reports("suites", SuitesReport(len(suites), outcomes, unexercised), outputs, color)
+    write_reports("suites", SuitesReport(len(suites), outcomes), outputs)
     if problems:
         raise InputError(problems)
     states = {outcome.state for outcome in outcomes}
     if "error" in states:
         return EXIT_INPUT
-    return EXIT_FOUND if "failed" in states or (rules_coverage and unexercised) else 0
-
-
-def _unexercised(outcomes: Iterable[Outcome], suites: Iterable[Suite]) -> list[str]:
-    """Return the rules that no case exercises, although a policy enables them."""
-    exercised = {rule for outcome in outcomes for rule in outcome.exercised}
-    on = {
-        rule
-        for suite in suites
-        for actions in suite.policy.action_sets
-        for rule, action in actions.written.items()
-        if action != "off"
-    }
-    return [rule.id for rule in RULES if rule.id in on - exercised]
+    return EXIT_FOUND if "failed" in states else 0

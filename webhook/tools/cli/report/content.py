@@ -106,8 +106,6 @@ class Outcome(msgspec.Struct, frozen=True):
     name: str
     failures: tuple[Failure, ...] = ()
     error: str = ""
-    exercised: frozenset[str] = frozenset()
-    """The rules that do something in this case: mutations that add, checks that find."""
 
     @property
     def state(self) -> State:
@@ -115,11 +113,10 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class SuitesReport(msgspec.Struct, frozen=True):
-    """The outcomes of ``gpufence test``, and the enabled rules that no case exercises."""
+    """The outcomes of ``gpufence test``."""
 
     suites: int
     outcomes: Sequence[Outcome]
-    unexercised: Sequence[str]
 
 
 # Findings as sentences.

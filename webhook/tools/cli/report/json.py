@@ -66,7 +66,6 @@ def suites(report: SuitesReport) -> Iterator[str]:
         "passed": states["passed"],
         "failed": states["failed"],
         "errors": states["error"],
-        "unexercisedRules": list(report.unexercised),
     }
     yield _document("TestReport", summary=summary, cases=list(map(_case, report.outcomes)))
 
@@ -220,7 +219,6 @@ def _case(outcome: Outcome) -> dict[str, Any]:
         "name": outcome.name,
         "result": outcome.state,
         "failures": [failure.message for failure in outcome.failures],
-        "exercisedRules": sorted(outcome.exercised),
     }
     if outcome.error:
         entry["error"] = outcome.error

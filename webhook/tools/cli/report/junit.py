@@ -53,9 +53,6 @@ def check(report: CheckReport) -> Iterator[str]:
     yield _document(root)
 
 
-audit = check
-
-
 def suites(report: SuitesReport) -> Iterator[str]:
     """Yield the document of all test suites."""
     root = ET.Element("testsuites", name="gpufence test")

@@ -65,9 +65,6 @@ def check(report: CheckReport) -> Iterator[str]:
         yield f"\n{_escaped(report.help)}\n"
 
 
-audit = check
-
-
 def _omitted(number: int, what: str, most: int = MAX_CHARACTERS) -> str:
     why = f"because a comment holds {most:,} characters"
     return f"\nOmitted: {counted(number, what)}, {why}.\n" if number else ""

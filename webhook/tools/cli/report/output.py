@@ -1,4 +1,4 @@
-"""``--output`` and ``--color``: reports, their formats and files, and what a terminal shows."""
+"""``--output``: reports, their formats and files, and what a terminal shows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-Color = Literal["auto", "always", "never"]
 Command = Literal["check", "audit", "doctor", "suites", "diff"]
 
 TEXT = "text"
@@ -38,7 +37,7 @@ _STDOUT_DEVICES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 FORMATS: dict[Command, tuple[str, ...]] = {
     "check": (TEXT, "github", "json", "junit", "markdown", "sarif"),
-    "audit": (TEXT, "csv", "html", "json", "junit", "markdown"),
+    "audit": (TEXT, "html", "json"),
     "doctor": (TEXT, "json", "junit"),
     "suites": (TEXT, "json", "junit"),
     "diff": (TEXT, "json", "markdown"),
@@ -77,16 +76,6 @@ def output_option(command: Command) -> Callable[[F], F]:
         "FILE, and replaces it only when the report is complete. Repeatable; only one report can "
         "go to standard output.  [default: text]",
     )
-
-
-color_option = click.option(
-    "--color",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    show_default=True,
-    help="Whether to color text. auto colors it on a terminal. The environment variables NO_COLOR "
-    "and FORCE_COLOR change what auto does.",
-)
 
 
 def real_path(path: str) -> str:
@@ -169,15 +158,13 @@ def write_file(path: str | Path, text: str) -> None:
         raise unwritable(printable(str(path)), error) from error
 
 
-def write_reports(
-    command: Command, report: Report, outputs: Sequence[Output], color: Color
-) -> None:
+def write_reports(command: Command, report: Report, outputs: Sequence[Output]) -> None:
     """Write a report in each of its formats. A file keeps its content until the report is made."""
     for output in outputs:
         # Only the module of this format is imported.
         make = getattr(import_module(f"{__package__}.{output.format}"), command)
         stream = sys.stdout if output.path == STDOUT else None
-        own = (report, terminal_of(stream, color)) if output.format == TEXT else (report,)
+        own = (report, terminal_of(stream)) if output.format == TEXT else (report,)
         text = "".join(make(*own))
         if stream is None:
             write_file(output.path, text)
@@ -255,20 +242,18 @@ class Terminal(NamedTuple):
         )
 
 
-def terminal_of(stream: TextIO | None, color: Color) -> Terminal:
+def terminal_of(stream: TextIO | None) -> Terminal:
     """Return how text looks in a stream, or in a file.
 
-    NO_COLOR (no-color.org) and FORCE_COLOR (force-color.org) change ``auto``. NO_COLOR wins.
-    FORCE_COLOR is for standard output, not for the files of reports.
+    NO_COLOR (no-color.org) wins over FORCE_COLOR (force-color.org), which is for standard output,
+    not for the files of reports.
     """
     is_terminal = stream is not None and stream.isatty()
     is_colored = is_terminal and os.environ.get("TERM") != "dumb"
-    if color == "auto" and os.environ.get("NO_COLOR"):
+    if os.environ.get("NO_COLOR"):
         is_colored = False
-    elif color == "auto" and os.environ.get("FORCE_COLOR") and stream is not None:
+    elif os.environ.get("FORCE_COLOR") and stream is not None:
         is_colored = True
-    elif color != "auto":
-        is_colored = color == "always"
     return Terminal(is_colored, shutil.get_terminal_size().columns if is_terminal else 0)
 
 

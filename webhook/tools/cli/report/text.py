@@ -112,8 +112,6 @@ def suites(report: SuitesReport, terminal: Terminal) -> Iterator[str]:
         if states[state]
     ]
     yield f"\n{summary(terminal.paint(total, BOLD), counts)}\n"
-    if report.unexercised:
-        yield terminal.line(f"Rules without a case: {', '.join(report.unexercised)}.", style=YELLOW)
 
 
 def doctor(lines: Sequence[DoctorLine], terminal: Terminal) -> Iterator[str]:
