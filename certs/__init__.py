@@ -2,7 +2,6 @@
 
 - `certs.keypair`    a certificate, its private key and its names: checks, and when a renewal is due
 - `certs.authority`  creates the CA, and issues the serving certificate that it signs
-- `certs.files`      writes and reads key pairs as files
 - `certs.secret`     the Secret with CA and serving certificate, and the rotation of both
 
 No module reads the clock: callers pass the time as an aware `datetime`.
@@ -31,11 +30,7 @@ def read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
-        raise CertificateError(
-            "does not exist",
-            where=str(path),
-            cure="Check the path, or create the file with `gpufence certs issue`",
-        ) from error
+        raise CertificateError("does not exist", where=str(path), cure="Check the path") from error
     except OSError as error:
         raise CertificateError(
             f"cannot be read ({error.strerror})",

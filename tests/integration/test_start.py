@@ -9,13 +9,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from certs.files import issue
+from certificates import issue
 from controlplane.gpufence import COMMAND
 from controlplane.poll import until
 from policies.shipped import DEFAULT
@@ -61,7 +60,7 @@ def catches_sigterm(pid: int) -> bool:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has PID namespaces")
 def test_sigterm_at_any_point_of_the_start_ends_the_process(tmp_path: Path) -> None:
-    issue(["localhost"], ["127.0.0.1"], tmp_path, datetime.now(UTC))
+    issue(["localhost"], ["127.0.0.1"], tmp_path)
     start = time.monotonic()
     with started(tmp_path) as (process, _):
         assert process.stderr is not None

@@ -1,8 +1,10 @@
-"""Certificates that `certs` does not issue: for clients, of other tools, or invalid ones."""
+"""Certificates as files, and those that `certs` does not issue: of clients, or invalid ones."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cryptography import x509
@@ -11,12 +13,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from certs.keypair import KeyPair, parse_pair
+from certs.authority import create_authority, issue_leaf
+from certs.keypair import KeyPair, Names, parse_pair
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
-
-    from certs.keypair import Names
 
 CA = x509.BasicConstraints(ca=True, path_length=None)
 
@@ -59,3 +60,21 @@ def alternatives(names: Names) -> x509.SubjectAlternativeName:
     return x509.SubjectAlternativeName(
         [*map(x509.DNSName, names.dns), *map(x509.IPAddress, names.ip)]
     )
+
+
+def issue(dns: Iterable[str], ip: Iterable[str], directory: Path) -> KeyPair:
+    """Write a CA and a serving certificate that it signs to a directory; return the CA."""
+    now = datetime.now(UTC)
+    authority = create_authority(now)
+    write_pairs(directory, authority, issue_leaf(authority, Names.parse(dns, ip), now))
+    return authority
+
+
+def write_pairs(directory: Path, authority: KeyPair, leaf: KeyPair) -> None:
+    """Write ca.crt, ca.key, tls.crt and tls.key; each takes its place as a whole."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, pair in (("ca", authority), ("tls", leaf)):
+        for suffix, content in (("crt", pair.certificate_pem), ("key", pair.key_pem)):
+            part = directory / f".{name}.{suffix}"
+            part.write_bytes(content)
+            part.replace(directory / f"{name}.{suffix}")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from certificates import issue
 from certs.authority import create_authority, issue_leaf
-from certs.files import issue
 from certs.keypair import Names
 from reviewing import default_policy
 from served import Hook, MakeHook, serve_policy
@@ -41,7 +41,7 @@ async def hook(make_hook: MakeHook) -> Hook:
 @pytest.fixture
 def pair(tmp_path: Path) -> Path:
     """Return a directory with a CA and a serving certificate."""
-    issue(["localhost"], ["127.0.0.1"], tmp_path, datetime.now(UTC))
+    issue(["localhost"], ["127.0.0.1"], tmp_path)
     return tmp_path
 
 

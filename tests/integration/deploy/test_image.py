@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from certificates import write_pairs
 from certs.authority import create_authority, issue_leaf
-from certs.files import write_pairs
 from certs.keypair import Names
 from deploy.chart import Helm, one
 from deploy.dockerfile import carry_out, image_environment, image_python, run_image, stages

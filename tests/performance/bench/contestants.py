@@ -10,11 +10,10 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from certs.files import issue
+from certificates import issue
 from controlplane import cache
 from controlplane.gobuild import GoModule
 from controlplane.gpufence import COMMAND
@@ -92,7 +91,7 @@ def running(
 ) -> Iterator[list[Contestant]]:
     """Run all contestants, optionally pinned to one core, gpufence with `flags`."""
     certificates = directory / "certs"
-    issue(["localhost"], [HOST], certificates, datetime.now(UTC))
+    issue(["localhost"], [HOST], certificates)
     with ExitStack() as stack:
         with nullcontext() if core is None else pinned(core):
             contestants = _start(directory, certificates, flags, stack)

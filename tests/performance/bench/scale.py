@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,7 +26,7 @@ from bench import reviews
 from bench.contestants import GPUFENCE, Contestant, silent
 from bench.fleet import HOSTNAME, Objects, cluster
 from bench.report import table
-from certs.files import issue
+from certificates import issue
 from controlplane import kubeconfig
 from controlplane.gpufence import COMMAND, HOST, Replica
 from controlplane.ports import free_ports
@@ -55,7 +54,7 @@ class Scaled(Replica):
     def __init__(self, directory: Path, api: str) -> None:
         config = kubeconfig.write(directory / "kubeconfig", api, {"token": "bench"})
         pair = [directory / "tls.crt", directory / "tls.key"]
-        authority, _ = issue(["localhost"], [HOST], directory, datetime.now(UTC))
+        authority = issue(["localhost"], [HOST], directory)
         flags = [f"--policy={DEFAULT}", f"--kubeconfig={config}", "--node-facts"]
         flags += [f"--tls-cert={pair[0]}", f"--tls-key={pair[1]}"]
         self._stalls = directory / "stalls"

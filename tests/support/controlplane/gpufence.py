@@ -8,14 +8,13 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from cryptography import x509
 
-from certs.files import issue
+from certificates import issue
 from controlplane.forked import QUICK, Forked
 from controlplane.ports import free_ports
 from controlplane.process import Process
@@ -168,11 +167,11 @@ class Server(Replica):
 
     def __init__(self, directory: Path, flags: Sequence[str | Path] = ()) -> None:
         certificates = directory / "certs"
-        self.issued = issue(["localhost"], [HOST], certificates, datetime.now(UTC))
+        self.issued = issue(["localhost"], [HOST], certificates)
         pair = ("--tls-cert", certificates / "tls.crt", "--tls-key", certificates / "tls.key")
         super().__init__(directory, [*pair, "--drain-seconds", "0", *flags])
 
     @property
     def authority(self) -> bytes:
         """The CA of the serving certificate (PEM)."""
-        return self.issued[0].certificate_pem
+        return self.issued.certificate_pem

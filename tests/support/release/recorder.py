@@ -6,12 +6,11 @@ import json
 import ssl
 import threading
 from collections import defaultdict
-from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 
-from certs.files import issue
+from certificates import issue
 
 MARK = "gpufence.dev/test"
 """Annotation that identifies an object; of a workload, not of its template."""
@@ -21,7 +20,7 @@ class Recorder:
     """Serves `/mutate` and `/validate` on a free port; as a context manager, in the block."""
 
     def __init__(self, directory: Path) -> None:
-        ca, _ = issue(["localhost"], [], directory, datetime.now(UTC))
+        ca = issue(["localhost"], [], directory)
         self.authority = ca.certificate_pem
         self.endpoints: defaultdict[str, set[str]] = defaultdict(set)
         """By the mark of an object, the paths at which requests for it arrived."""

@@ -19,7 +19,6 @@ PAIR = "--tls-cert x --tls-key y"
 SERVICE = "--service gpufence-system/gpufence"
 SERVICE_FORM = "Write NAMESPACE/NAME or NAMESPACE/NAME:PORT"
 URL_FORM = "Write https://HOST:PORT, without user, query"
-ISSUE = "certs issue --out certs"
 
 REASONS = {
     "mutate": "Usage: gpufence",
@@ -91,6 +90,7 @@ REASONS = {
     f"manifests {SERVICE} --url https://a --cert-manager a/b": "exclude each other",
     f"manifests {SERVICE} --annotation a": "Write KEY=VALUE",
     f"manifests {SERVICE} --ca-file missing.crt": "missing.crt: does not exist",
+    f"manifests {SERVICE} --ca-file .": ".: cannot be read (Is a directory). Name a file",
     "manifests --static": "--static needs --admission-policies",
     "manifests --url http://a": "must begin with https://",
     **{
@@ -106,15 +106,10 @@ REASONS = {
     f"controller {SERVICE} --certificate-lifetime soon": "'soon' is not a duration",
     "controller --url https://*.example:9443": "is not a host name (RFC 1123)",
     f"controller {SERVICE} --host 203.0.113.7 --metrics-port 0": "cannot listen on 203.0.113.7",
-    # Replicas, and certificates.
+    # Replicas.
     f"serve {PAIR}": "x: does not exist.",
     f"serve {PAIR} --policy nowhere.yaml": "nowhere.yaml: does not exist.",
     f"serve {PAIR} --port 70000": "70000 is not in the range",
-    ISSUE: "there is neither a DNS name nor an IP address",
-    f"{ISSUE} --dns-name *.example": "is not a host name (RFC 1123)",
-    f"{ISSUE} --ip 10.0.0.0/8": "is neither an IPv4 nor an IPv6 address",
-    f"{ISSUE} --dns-name x --days 99 --ca-days 9": "longer than",
-    "certs issue --dns-name x": "Missing option '--out'",
 }
 """The reason by command line."""
 FILES = {

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from certificates import write_pairs
 from certs.authority import create_authority, issue_leaf
-from certs.files import write_pairs
 from certs.keypair import Names
 from fake_apiserver import FakeKubeApi
 from webhook.kube.errors import ApiError, ClusterError, UnreachableError

@@ -37,7 +37,6 @@ _COMMANDS = {
     "serve": "Run the admission webhook.",
     "controller": "Keep certificates, webhook configurations and admission policies.",
     "manifests": "Print the webhook configurations of a policy.",
-    "certs": "Issue certificates as files.",
 }
 """The commands and their help in one line."""
 

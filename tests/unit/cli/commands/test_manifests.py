@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from certificates import issue
 from fake_apiserver import FakeApiServer
 from policies.policy import ALWAYS_EXCLUDED
 from running import Run
@@ -17,16 +18,9 @@ from running import Run
 SERVICE = ("--service", "gpufence-system/gpufence")
 
 
-def issue(gpufence: Run, directory: Path) -> Path:
-    done = gpufence(
-        "certs", "issue", "--dns-name", "gpufence.gpufence-system.svc", "--out", directory
-    )
-    assert done.status == 0
-    return directory / "ca.crt"
-
-
 def test_manifests_prints_both_configurations_for_a_service(gpufence: Run, tmp_path: Path) -> None:
-    authority = issue(gpufence, tmp_path / "certs")
+    issue(["gpufence.gpufence-system.svc"], [], tmp_path)
+    authority = tmp_path / "ca.crt"
     done = gpufence(
         "manifests",
         *SERVICE,
