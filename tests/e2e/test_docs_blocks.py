@@ -36,7 +36,6 @@ NOT_RUN = {
     "docs/decisions/mutating-policy.md": 1,
     "docs/get-started/quickstart.md": 6,
     "docs/operate/adopt.md": 3,
-    "docs/operate/ai-conformance.md": 2,
     "docs/operate/audit.md": 2,
     "docs/operate/certificates.md": 3,
     "docs/operate/install.md": 3,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from controlplane.kubectl import KubectlError
 from controlplane.poll import until
@@ -77,28 +75,6 @@ def test_the_replicas_run_as_the_chart_says(installed: Installed) -> None:
 def test_doctor_finds_nothing_wrong(fenced: Installed) -> None:
     done = fenced.gpufence("doctor", "--namespace", NAMESPACE)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_containers_see_only_their_devices_and_the_evidence_says_so(
-    installed: Installed, tmp_path: Path
-) -> None:
-    """Without the taint, so that the Pod without a request runs on the GPU node, too."""
-    options = ("--namespace", NAMESPACE, "--evidence", str(tmp_path), "--run-image", TOOLS)
-    done = installed.gpufence("doctor", *options)
-    text = (tmp_path / "secure_accelerator_access.yaml").read_text()
-    print(f"\n{done.stdout}\n{text}")
-    [requirement] = yaml.safe_load(text)["spec"]["security"]
-    notes = requirement["notes"].splitlines()
-    assert requirement["status"] == "Implemented", done.stdout + done.stderr
-    assert (
-        f"ok: device access without a request: a Pod without a request sees no device, on {NAME}"
-        in notes
-    )
-    [isolated] = [note for note in notes if note.startswith("ok: device access, pool nvidia")]
-    devices = re.findall(r"/dev/nvidia[0-9]", isolated)
-    assert len(devices) == len({*devices}) == 2
-    pods = ("get", "pods", "-o", "name")
-    until(lambda: "doctor" not in installed.node.cluster.kubectl(*pods).stdout, "no Pod to be left")
 
 
 def test_a_gpu_job_runs_with_its_devices_and_the_sidecar_sees_none(fenced: Installed) -> None:

@@ -14,12 +14,10 @@ from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
-from xml.etree import ElementTree as ET
 
 import pytest
 import yaml
 
-import junit_schema
 from certs.authority import create_authority, issue_leaf
 from certs.keypair import Names
 from certs.secret import serving_data, with_data
@@ -567,49 +565,6 @@ def test_the_text_report_of_a_healthy_installation_has_only_ok_lines(
     lines = run_here("doctor", "--kubeconfig", installed.cluster.kubeconfig).out.splitlines()
     assert [line for line in lines[:-2] if not line.startswith("ok  ")] == []
     assert lines[-1] == f"{len(lines) - 2} ok"
-
-
-def test_evidence_names_what_needs_a_gpu_and_runs_no_pod(
-    installed: Installation, tmp_path: Path
-) -> None:
-    directory = tmp_path / "v1.36" / "cloud"
-    output = doctor(installed, "--evidence", str(directory))
-    assert output.status == 0
-    leak = output.detail("ok", "device leak")
-    assert re.fullmatch("the (webhook|admission policy) denies it, in default", leak)
-    assert output.detail("skip", "device access without a request") == "it runs a Pod on a node"
-    assert (
-        output.detail("skip", "device access, pool nvidia") == "it runs two Pods, each with a GPU"
-    )
-    entry = yaml.safe_load((directory / "secure_accelerator_access.yaml").read_text())
-    [requirement] = entry["spec"]["security"]
-    assert (requirement["level"], requirement["status"]) == ("MUST", "Partially Implemented")
-    assert "skip: device access, pool nvidia" in requirement["notes"]
-    [report] = requirement["evidence"]
-    text = (directory / report).read_text()
-    junit_schema.validate(text)
-    suite = ET.fromstring(text)  # noqa: S314 - the tests' own output
-    skipped = [case.get("name") for case in suite if case.find("skipped") is not None]
-    assert skipped == ["device access without a request", "device access, pool nvidia"]
-
-
-def test_pods_that_cannot_run_are_no_evidence_and_are_not_left(
-    installed: Installation, tmp_path: Path
-) -> None:
-    api = installed.cluster.api
-    installed.cluster.create_namespace("full")
-    quota = {"metadata": {"name": "one"}, "spec": {"hard": {"pods": "0"}}}
-    path = "/api/v1/namespaces/full"
-    api.request("POST", f"{path}/resourcequotas", quota)
-    options = ("--try-in", "full", "--evidence", str(tmp_path), "--run-image", "busybox:1")
-    until(
-        lambda: (
-            "exceeded quota"
-            in doctor(installed, *options).detail("skip", "device access, pool nvidia")
-        ),
-        "the quota to be in force",
-    )
-    assert not api.request("GET", f"{path}/pods")["items"]
 
 
 def test_an_exempt_namespace_without_workloads_causes_a_warning(installed: Installation) -> None:

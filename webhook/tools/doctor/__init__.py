@@ -2,9 +2,8 @@
 
 ``installation`` reads what the account may read. ``checks`` names each check, and judges the
 cluster and the policy. ``processes``, ``rights``, ``registered`` and ``others`` judge what runs,
-what it may do, what API servers know of it, and what else they call. ``trials`` and
-``device_access`` try Pods. Functions that send requests raise ClusterError
-(``webhook.kube.errors``) if one fails.
+what it may do, what API servers know of it, and what else they call. ``trials`` tries Pods.
+Functions that send requests raise ClusterError (``webhook.kube.errors``) if one fails.
 """
 
 from __future__ import annotations

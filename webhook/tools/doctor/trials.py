@@ -51,9 +51,9 @@ async def check(
         problem = "the policy is unknown, and the expected results depend on it"
         yield DoctorLine("skip", "trials", problem)
         return
-    labels = await labels_of(api, namespace)
+    labels = await _labels_of(api, namespace)
     actions = policy.actions_in(namespace, labels)
-    if problem := untried(policy, installed, namespace, actions):
+    if problem := _untried(policy, installed, namespace, actions):
         # The mode of the whole policy has a line of its own.
         is_mode = actions.mode == policy.mode != "enforce"
         status: Status = "skip" if is_mode else "unknown"
@@ -63,7 +63,7 @@ async def check(
     trials = _Trials(api, installed, scope)
     if "nvidia.com" in policy.vendors:
         # A Pod that requests no device, and all devices from NVIDIA's runtime.
-        pod = trial_pod(namespace, "gpufence-doctor-leak", {})
+        pod = _trial_pod(namespace, "gpufence-doctor-leak", {})
         pod["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
         line = await trials.denied(pod, LEAK, ("webhook", "admission policy"))
         yield line._replace(check="device leak")
@@ -84,7 +84,7 @@ async def check(
             yield line._replace(check=f"{check}, by admission policy")
 
 
-async def labels_of(api: KubeWriter, namespace: str) -> Mapping[str, str] | None:
+async def _labels_of(api: KubeWriter, namespace: str) -> Mapping[str, str] | None:
     """Return the labels of a namespace; ``None`` if they cannot be read."""
     try:
         found = await api.read(f"{NAMESPACES.path}/{namespace}")
@@ -93,7 +93,7 @@ async def labels_of(api: KubeWriter, namespace: str) -> Mapping[str, str] | None
     return mapping(descend(found, ("metadata", "labels")))
 
 
-def untried(policy: Policy, installed: Installation, namespace: str, actions: Actions) -> str:
+def _untried(policy: Policy, installed: Installation, namespace: str, actions: Actions) -> str:
     """Return why Pods in the namespace show nothing of the policy; empty if they do."""
     if namespace in policy.exemptions.namespaces:
         return f"the policy exempts namespace {namespace}"
@@ -107,12 +107,12 @@ def untried(policy: Policy, installed: Installation, namespace: str, actions: Ac
     return ""
 
 
-def gpu_pod(policy: Policy, pool: Pool, namespace: str) -> JSONObject | None:
+def _gpu_pod(policy: Policy, pool: Pool, namespace: str) -> JSONObject | None:
     """Return a Pod that requests one device of the pool; ``None`` if that takes a claim."""
     resource = _resource(pool)
     if not resource:
         return None
-    pod = trial_pod(namespace, "gpufence-doctor-gpu", {"limits": {resource: "1"}})
+    pod = _trial_pod(namespace, "gpufence-doctor-gpu", {"limits": {resource: "1"}})
     if len(policy.pools_of_resource(resource)) > 1:
         pod["spec"] |= _selection(pool)
     return pod
@@ -132,7 +132,7 @@ class _Trials:
 
     async def gpu_pod(self, pool: Pool) -> DoctorLine:
         """Return whether gpufence changes a GPU Pod."""
-        pod = gpu_pod(self._scope.policy, pool, self._namespace)
+        pod = _gpu_pod(self._scope.policy, pool, self._namespace)
         if pod is None:
             return skip("the pool offers only DeviceClasses, and a dry run has no claim")
         before = self._decide(pod)
@@ -151,7 +151,7 @@ class _Trials:
 
     async def trespasser(self, placement: JSONObject, line: str) -> DoctorLine:
         """Try a Pod that only this line of the two rejects."""
-        pod = trial_pod(self._namespace, "gpufence-doctor-trespasser", {})
+        pod = _trial_pod(self._namespace, "gpufence-doctor-trespasser", {})
         pod["spec"] |= placement
         return await self.denied(pod, TRESPASS, (line,))
 
@@ -212,7 +212,7 @@ class _Trials:
         return {"apiVersion": "v1", "kind": "Pod", **created}
 
 
-def trial_pod(namespace: str, name: str, resources: JSONObject) -> JSONObject:
+def _trial_pod(namespace: str, name: str, resources: JSONObject) -> JSONObject:
     """Return a Pod that meets the Pod Security profile restricted."""
     confined = {
         "allowPrivilegeEscalation": False,

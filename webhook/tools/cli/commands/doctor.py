@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -27,14 +26,10 @@ from webhook.tools.cli.report.output import (
     Output,
     check_outputs,
     output_option,
-    unwritable,
-    write_file,
     write_reports,
 )
-from webhook.tools.cli.yaml_writer import to_yaml
-from webhook.tools.doctor import FAULTS, DoctorLine, checks, device_access, trials
+from webhook.tools.doctor import FAULTS, DoctorLine, checks, trials
 from webhook.tools.doctor.installation import Deployed, examine
-from webhook.wording import printable
 
 
 @click.command(
@@ -48,7 +43,6 @@ Exit status:
 Examples:
   gpufence doctor
   gpufence doctor --context production --try-in ml
-  gpufence doctor --evidence conformance --run-image registry.example/busybox:1
   gpufence doctor --output json | jq '.lines[] | select(.status == "fail")'
 """,
 )
@@ -64,19 +58,6 @@ Examples:
     default="default",
     text="Namespace for the dry runs that create Pods. The API server does not store them.",
 )
-@click.option(
-    "--evidence",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIRECTORY",
-    help="Write the evidence for secure_accelerator_access of CNCF's Kubernetes AI Conformance: "
-    "JUnit, and the entry of PRODUCT.yaml.",
-)
-@click.option(
-    "--run-image",
-    metavar="IMAGE",
-    help="For the evidence, run Pods with this image, which needs a shell, in the namespace of "
-    "--try-in: one without a GPU, and two for each pool, with one GPU each. They are deleted.",
-)
 @output_option("doctor")
 def doctor(
     connection: Connection,
@@ -85,23 +66,18 @@ def doctor(
     policy_path: str | None,
     fence_policy: str | None,
     try_in: str,
-    evidence: Path | None,
-    run_image: str | None,
     outputs: Sequence[Output],
 ) -> int:
     """Diagnose an installation from end to end.
 
-    For each problem, it prints what to do. The doctor changes nothing in the cluster, except for
-    the Pods of --run-image. What the account may not read is reported as unknown.
+    For each problem, it prints what to do. The doctor changes nothing in the cluster. What the
+    account may not read is reported as unknown.
     """
     if policy_path is not None and fence_policy is not None:
         raise click.UsageError("--policy and --fence-policy exclude each other.")
-    if run_image is not None and evidence is None:
-        raise click.UsageError("--run-image needs --evidence.")
-    files = _evidence_files(evidence) if evidence is not None else []
-    check_outputs([*outputs, *files], [policy_path, connection.kubeconfig])
+    check_outputs(outputs, [policy_path, connection.kubeconfig])
 
-    async def work(api: KubeWriter) -> tuple[list[DoctorLine], list[DoctorLine], str]:
+    async def work(api: KubeWriter) -> list[DoctorLine]:
         try:
             installed = await examine(
                 api, namespace, name, policy_path, fence_policy, read_replica, read_arguments
@@ -109,34 +85,11 @@ def doctor(
         except CertificateError as error:
             raise InputError([str(error)]) from error
         lines = [*checks.diagnosis(installed)]
-        tried = [line async for line in trials.check(api, installed, try_in)]
-        if evidence is not None:
-            evident = device_access.check(api, installed, try_in, run_image)
-            tried += [line async for line in evident]
-        return lines, tried, installed.version
+        return [*lines, *[line async for line in trials.check(api, installed, try_in)]]
 
-    lines, tried, version = connection.run(work)
-    write_reports("doctor", [*lines, *tried], outputs)
-    if files:
-        report, checklist = files
-        write_reports("doctor", tried, [report])
-        entry = device_access.entry(tried, version, Path(report.path).name)
-        write_file(checklist.path, to_yaml(entry))
-    return EXIT_FOUND if any(line.status in FAULTS for line in [*lines, *tried]) else 0
-
-
-def _evidence_files(directory: Path) -> list[Output]:
-    """Create the directory, and return its files: the JUnit report, and the checklist in YAML.
-
-    Raises:
-        InputError: the directory cannot be created.
-    """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(printable(str(directory)), error) from error
-    path = str(directory / device_access.REQUIREMENT)
-    return [Output("junit", f"{path}.xml"), Output("yaml", f"{path}.yaml")]
+    lines = connection.run(work)
+    write_reports("doctor", lines, outputs)
+    return EXIT_FOUND if any(line.status in FAULTS for line in lines) else 0
 
 
 def read_replica(arguments: list[str]) -> tuple[bool, str]:
