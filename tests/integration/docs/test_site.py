@@ -1,11 +1,10 @@
-"""The site is built as `make docs` builds it, and looked at in a browser as wide as a phone."""
+"""The site as `make docs` builds it."""
 
 from __future__ import annotations
 
 import json
 import re
 import runpy
-from collections.abc import Iterator
 from os.path import normpath
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,7 +12,6 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from browser import Browser, browser, served, unavailable
 from deploy import series
 from paths import PROJECT
 from policies.document import FencePolicy
@@ -21,8 +19,6 @@ from policies.registry import RULES
 from policies.schema import json_schema
 from webhook.tools.cli.main import cli
 
-PHONE = 390
-"""Pixels: what most phones of the last years are wide."""
 LOADED = re.compile(r'<(?:link|script|img|iframe)\s(?:[^>]*\s)?(?:href|src)="([^"]+)"')
 LINK = re.compile(r'<a\s(?:[^>]*\s)?href="([^"]+)"')
 ID = re.compile(r'<[^>]*\sid="([^"]*)"')
@@ -72,69 +68,6 @@ def test_the_reference_lists_every_key_command_metric_value_and_rule(site: Path)
     assert {key for key in values if f">{key}" not in text("chart-values")} == set()
     pages = {path.stem for path in (site / "rules").glob("*.html")}
     assert pages == {"index", *(rule.id for rule in RULES)}
-
-
-@pytest.fixture(scope="module")
-def phone(site: Path) -> Iterator[Browser]:
-    """A browser as wide as a phone, with the first page."""
-    if reason := unavailable():
-        pytest.skip(reason)
-    with served(site) as address, browser() as opened:
-        opened.open(f"{address}/index.html", width=PHONE)
-        yield opened
-
-
-BEYOND = """
-const [pages, done] = arguments;
-(async () => {
-  const base = document.head.appendChild(document.createElement("base"));
-  const exempt = "pre, .diagram, thead";
-  const beyond = {};
-  for (const [page, text] of Object.entries(pages)) {
-    base.href = page;
-    document.body.replaceWith(new DOMParser().parseFromString(text, "text/html").body);
-    document.dispatchEvent(new Event("DOMContentLoaded"));
-    await Promise.all([...document.images].map(image => image.decode()));
-    const elements = [...document.querySelectorAll("article *")].filter(element =>
-      element.getBoundingClientRect().right > innerWidth && !element.closest(exempt));
-    beyond[page] = elements.map(element => element.outerHTML.slice(0, 100));
-  }
-  done(beyond);
-})();
-"""
-"""Puts the body of each page in the place of the last one, and returns what is cut off at the right
-of each. The document hides it, so that its own width tells nothing. Code and diagrams scroll, and
-the heads of stacked tables are hidden."""
-
-
-def test_no_page_is_wider_than_a_phone(site: Path, pages: dict[Path, str], phone: Browser) -> None:
-    """All pages have the style sheets of the first one."""
-    texts = {f"/{path.relative_to(site)}": text for path, text in pages.items()}
-    sheets = {page: re.findall(r'"[./]*([^"]+\.css\b[^"]*)"', text) for page, text in texts.items()}
-    first = sheets["/index.html"]
-    assert any("gpufence" in sheet for sheet in first)
-    assert [page for page, found in sheets.items() if found != first] == []
-    beyond = phone.driver.execute_async_script(BEYOND, texts)
-    assert len(beyond) == len(texts) > 100
-    assert {page: found for page, found in beyond.items() if found} == {}
-    assert phone.console() == []
-
-
-def test_tables_are_stacked_on_a_phone(phone: Browser) -> None:
-    """Each cell is below the one before it, with the name of its column."""
-    places = """return [...document.querySelectorAll("table.docutils tbody tr")].map(
-        row => [...row.cells].map(
-            cell => [cell.getBoundingClientRect().top, cell.dataset.column]))"""
-    address = phone.run("return location.origin")
-    phone.open(f"{address}/get-started/denied.html", width=PHONE)
-    rows = phone.run(places)
-    assert len(rows) > 15
-    for row in rows:
-        assert [top for top, _ in row] == sorted({top for top, _ in row})
-    assert [column for _, column in rows[0]] == ["rule", "usual cause", "fix"]
-    phone.open(f"{address}/reference/chart-values.html", width=PHONE)
-    assert phone.run("""return [...document.querySelectorAll(".table-wrapper")].map(
-        table => table.scrollWidth - table.clientWidth)""") == [0, 0]
 
 
 def test_the_search_finds_no_changelog_and_no_decision(site: Path) -> None:
