@@ -202,7 +202,7 @@ def test_sarif_and_json_carry_the_fix(gpufence: Run) -> None:
     assert text == FIXED_TRAINING.splitlines(keepends=True)[12]
 
 
-@pytest.mark.parametrize("path", ["link.yaml", "*.yaml", ".", "apps", "apps/web.yaml", "apps/*"])
+@pytest.mark.parametrize("path", ["link.yaml", ".", "apps", "apps/web.yaml"])
 def test_fix_changes_no_file_elsewhere_through_a_link(
     gpufence: Run, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, path: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""The objects that paths stand for: in files, directories and patterns.
+"""The objects that paths stand for: in files and directories.
 
 What stands in a directory and is not judged is a note: nothing in a pull request hides a manifest.
 """
@@ -27,7 +27,6 @@ from webhook.documents.files import (
 from webhook.documents.objects import KUSTOMIZE_KINDS, Manifest, read_objects
 
 SUFFIXES = (".yaml", ".yml", ".json")
-_PATTERN_MARKS = "*?["
 _GIT = ".git"
 
 _KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml", "Kustomization")
@@ -126,8 +125,7 @@ def expand(
 
     A directory stands for the regular files below it that end in ``.yaml``, ``.yml`` or ``.json``,
     sorted, without what is excluded. Hidden files and directories that Git tracks, charts and
-    patches are notes. A path that does not exist and has ``*``, ``?`` or ``[`` in it is a pattern
-    of such files and directories (``**`` for any number of directories).
+    patches are notes.
     """
     sources: dict[str, Source] = {}
     for path in paths:
@@ -137,21 +135,14 @@ def expand(
 
 
 def _sources(path: str, exclude: ExcludedPaths, allow_empty: bool) -> list[Source]:
-    suffixes = ", ".join(SUFFIXES)
-    if path == STDIN:
-        return [Source(path)]
-    if is_directory(path):
-        found = list(_Walk(path, path, exclude).sources())
-        problem = f"is a directory without manifests ({suffixes})"
-        cure = "Name the directory or the files that hold them"
-    elif any(mark in path for mark in _PATTERN_MARKS) and not os.path.lexists(path):
-        found = list(_matching(path, exclude))
-        problem, cure = f"matches no manifests ({suffixes})", "Check the pattern"
-    else:
-        return [Source(path)]
-    if not found and not allow_empty:
-        found = [Source(path, DocumentError(problem, cure=cure))]
-    return found
+    if path != STDIN and is_directory(path):
+        found = list(_Walk(path, exclude).sources())
+        if not found and not allow_empty:
+            problem = f"is a directory without manifests ({', '.join(SUFFIXES)})"
+            cure = "Name the directory or the files that hold them"
+            found = [Source(path, DocumentError(problem, cure=cure))]
+        return found
+    return [Source(path)]
 
 
 def is_directory(path: str) -> bool:
@@ -177,43 +168,14 @@ def leaves(path: str, root: str) -> bool:
 
 def is_link_elsewhere(argument: str) -> bool:
     """Return whether a path that a user names leads out of where it stands, by a link."""
-    parts = PurePath(argument).parts
-    named = next((n for n, part in enumerate(parts) if "*" in part), len(parts))
-    path, here = Path(*parts[:named]).absolute(), Path.cwd()
+    path, here = Path(argument).absolute(), Path.cwd()
     return leaves(str(path), str(here if path.is_relative_to(here) else path.parent))
 
 
-def _matching(pattern: str, exclude: ExcludedPaths) -> Iterator[Source]:
-    parts = PurePath(pattern).parts
-    fixed = next(n for n, part in enumerate(parts) if any(mark in part for mark in _PATTERN_MARKS))
-    root = Path(*parts[:fixed])
-    try:
-        matches = sorted(root.glob("/".join(parts[fixed:])), key=lambda path: path.parts)
-    except ValueError as error:
-        problem, cure = f"is not a valid pattern ({error})", "Use ** as a whole path segment"
-        yield Source(pattern, DocumentError(problem, cure=cure))
-        return
-    for path in matches:
-        below = path.relative_to(root)
-        if str(below) in exclude or any(part.startswith(".") for part in below.parts):
-            continue
-        file = str(path)
-        if is_directory(file):
-            yield from _Walk(file, str(root), exclude).sources()
-        elif path.name.endswith(SUFFIXES) and leaves(file, str(root)):
-            yield Source(file, note=LINK_NOTE)
-        elif path.name.endswith(SUFFIXES) and not is_special_file(file):
-            yield Source(file)
-
-
 class _Walk:
-    """The manifests below a directory.
+    """The manifests below a directory, to which patterns of ``exclude`` are relative."""
 
-    Patterns of ``exclude`` are relative to ``root``.
-    """
-
-    def __init__(self, directory: str, root: str, exclude: ExcludedPaths) -> None:
-        self._directory = str(PurePath(directory))
+    def __init__(self, root: str, exclude: ExcludedPaths) -> None:
         self._root = root
         self._exclude = exclude
         self._found: list[Source] = []
@@ -223,7 +185,7 @@ class _Walk:
     def sources(self) -> Iterator[Source]:
         """Yield them sorted, directory by directory: a/z before a-b/x."""
         errors: list[OSError] = []
-        for parent, directories, files in os.walk(self._directory, onerror=errors.append):
+        for parent, directories, files in os.walk(str(PurePath(self._root)), onerror=errors.append):
             self._visit(parent, directories, files)
         for error in errors:
             yield Source(str(error.filename), cannot_be_read(error))

@@ -140,7 +140,7 @@ def test_a_report_that_would_overwrite_an_input_is_rejected(
     for output, over, *args in (
         ("sarif=web.yaml", "web.yaml", "web.yaml"),
         ("sarif=./web.yaml", "web.yaml", "."),
-        ("sarif=link", "web.yaml", "*.yaml"),
+        ("sarif=link", "web.yaml", "web.yaml"),
         ("text=policy.yml", "policy.yml", "--policy", "policy.yml", "web.yaml"),
         ("text=nodes.json", "nodes.json", "--nodes", "nodes.json", "web.yaml"),
     ):

@@ -142,10 +142,10 @@ def check(
 ) -> int:
     """Check manifests: what the webhook denies, and what it changes.
 
-    PATH is a file, a directory (every .yaml, .yml and .json below it), a pattern ('apps/*/deploy'),
-    or - for standard input. The default is the working directory. Multi-document YAML, JSON, JSON
-    lines and Lists are accepted. Helm charts, hidden files, and the patches that a
-    kustomization.yaml names are skipped with a note.
+    PATH is a file, a directory (every .yaml, .yml and .json below it), or - for standard input. The
+    default is the working directory. Multi-document YAML, JSON, JSON lines and Lists are accepted.
+    Helm charts, hidden files, and the patches that a kustomization.yaml names are skipped with a
+    note.
 
     ResourceClaims, ResourceClaimTemplates, DeviceClasses and Namespaces among the manifests count
     for the Pods in the other manifests. --nodes adds the nodes of a cluster, --cluster adds

@@ -48,9 +48,9 @@ To apply the manifests only if none is denied (a pipe into kubectl does not wait
 def mutate(paths: tuple[str, ...], exclude: tuple[str, ...], evaluation: Evaluation) -> int:
     """Print manifests with the mutations that the webhook makes.
 
-    PATH is a file, a directory (every .yaml, .yml and .json below it, without hidden files), a
-    pattern ('apps/*/deploy'), or - for standard input. All documents are printed in their order,
-    unchanged ones as well. Keys keep their order. Comments are dropped, and anchors are expanded.
+    PATH is a file, a directory (every .yaml, .yml and .json below it, without hidden files), or -
+    for standard input. All documents are printed in their order, unchanged ones as well. Keys keep
+    their order. Comments are dropped, and anchors are expanded.
     """
     _, policy = evaluation.load_policy()
     results = evaluation.results(policy, read_manifests(paths, ExcludedPaths(exclude)))
