@@ -94,10 +94,6 @@ golden: $(STAMP)  ## rewrite the expected outcomes of tests/cases, and reports (
 	GPUFENCE_GOLDEN=1 $(BIN)/pytest -q tests/unit/policies/test_cases.py tests/unit/cli/discover tests/unit/cli/report \
 		tests/unit/cli/test_suites.py tests/unit/cli/commands/test_explain.py
 
-.PHONY: new-rule
-new-rule: $(STAMP)  ## add a check: module, cases, registry, default policy (NAME=too-many-sidecars)
-	@$(BIN)/python -m new_rule "$(NAME)"
-
 .PHONY: node
 node: controlplane  ## the image and the chart on a real kubelet (Linux, root; RESTARTS=50 for long)
 	@$(BIN)/python -m node.build
@@ -152,12 +148,8 @@ audit-dependencies: $(RELEASE_STAMP)  ## look up each library in the advisory da
 	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r requirements/run.txt
 
 .PHONY: bench
-bench: $(STAMP)  ## measure gpufence and alternatives, rewrite their page and the baseline (ten minutes; PEERS=kyverno for more)
+bench: $(STAMP)  ## measure gpufence and alternatives, and rewrite their page (ten minutes; PEERS=kyverno for more)
 	@$(BIN)/python -m bench.run --write
-
-.PHONY: bench-compare
-bench-compare: $(STAMP)  ## measure again, and fail if a ratio has fallen by a fifth (ARGS="--only serving")
-	@$(BIN)/python -m bench.run $(ARGS)
 
 .PHONY: bench-cli
 bench-cli: $(STAMP)  ## only the command lines of it: 10,000 manifests, start, memory
