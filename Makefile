@@ -148,8 +148,12 @@ audit-dependencies: $(RELEASE_STAMP)  ## look up each library in the advisory da
 	$(BIN)/pip-audit --strict --require-hashes --disable-pip -r requirements/run.txt
 
 .PHONY: bench
-bench: $(STAMP)  ## measure gpufence and alternatives, and rewrite their page (ten minutes; PEERS=kyverno for more)
+bench: $(STAMP)  ## measure gpufence and alternatives, rewrite their page and the baseline (ten minutes; PEERS=kyverno for more)
 	@$(BIN)/python -m bench.run --write
+
+.PHONY: bench-compare
+bench-compare: $(STAMP)  ## measure again, and fail if a ratio has fallen by a fifth (ARGS="--only serving")
+	@$(BIN)/python -m bench.run $(ARGS)
 
 .PHONY: bench-cli
 bench-cli: $(STAMP)  ## only the command lines of it: 10,000 manifests, start, memory

@@ -14,7 +14,7 @@ import pytest
 from bench import cli, engine, report, reviews, scale
 from bench.apiserver import NOTHING, Created
 from bench.contestants import GO, GPUFENCE
-from bench.results import Results, machine
+from bench.results import Results, machine, ratios, regressions
 from bench.serving import Served
 from reviewing import default_policy
 from webhook.serve.admission.handler import Admission
@@ -67,6 +67,24 @@ def results(rate: float) -> Results:
     )
 
 
+def test_a_ratio_that_falls_by_a_fifth_is_a_regression() -> None:
+    baseline = ratios(results(50.0))
+    assert baseline["gpu-pod mutate: requests/s of the Go webhook's"] == 5
+    assert baseline["gpu-pod mutate: p99 of the Go webhook relative to gpufence"] == 5
+    assert baseline["gpu-pod: CPU of Go controller-runtime relative to gpufence"] == 1.5
+    assert (
+        baseline["10 files: CPU of PyYAML's CSafeLoader (parses only) relative to gpufence"] == 3.5
+    )
+    assert regressions(ratios(results(41.0)), baseline) == []
+    lines = regressions(ratios(results(39.0)), baseline)
+    assert "gpu-pod: creates/s of no policy's: 0.39, was 0.50" in lines
+    assert (
+        "10 files: CPU of PyYAML's CSafeLoader (parses only) relative to gpufence: 2.73, was 3.50"
+        in lines
+    )
+    assert not any("CPU of the Go webhook" in line for line in lines)
+
+
 def test_only_the_section_between_the_marks_is_rewritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,8 +97,6 @@ def test_only_the_section_between_the_marks_is_rewritten(
     assert text.endswith("after\n")
     assert "old" not in text
     assert "| gpufence | 50 | 1.00 | 2.00 | 0.100 | 50 |" in text
-    assert "| gpu-pod mutate: requests/s of the Go webhook's | 5.00 |" in text
-    assert "| gpu-pod: CPU of Go controller-runtime relative to gpufence | 1.50 |" in text
     assert "| PyYAML's CSafeLoader (parses only) | 5.00 | 2.50 | 7.00 | 490 |" in text
     assert "| gpufence check | 100 | 90 |" in text
 

@@ -1,4 +1,4 @@
-"""The results of a benchmark run, and their ratios."""
+"""The results of a benchmark run, their ratios, and regressions since the baseline."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
 from bench import apiserver, cli, engine, kyverno, serving
 from bench.contestants import GO, GPUFENCE
+
+BASELINE = Path(__file__).with_name("baseline.json")
+REGRESSION = 0.8
+"""A ratio below this share of the baseline's is a regression; noise is smaller."""
 
 
 @dataclass
@@ -88,3 +93,12 @@ def ratios(results: Results) -> dict[str, float]:
             relative = peer.total_cpu / gpufence.total_cpu
             computed[f"{kind}: CPU of {name} relative to gpufence"] = relative
     return computed
+
+
+def regressions(current: Mapping[str, float], baseline: Mapping[str, float]) -> list[str]:
+    """Return a line for each ratio that is a fifth or more below the baseline."""
+    return [
+        f"{name}: {current[name]:.2f}, was {expected:.2f}"
+        for name, expected in baseline.items()
+        if name in current and current[name] < expected * REGRESSION
+    ]
