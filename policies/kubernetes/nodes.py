@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.scheduling import (
@@ -41,6 +41,26 @@ nodes. A set of bits costs as much as ``_MOST_LISTED`` nodes."""
 T = TypeVar("T")
 
 
+class Room(NamedTuple):
+    """The CPU and the memory that Pods can get on a node, in nanos; 0 if unknown.
+
+    Both are rounded up, to a core and to a gibibyte, so that like nodes have the same.
+    """
+
+    cpu: int
+    memory: int
+
+
+UNKNOWN_ROOM = Room(0, 0)
+
+
+class Shape(NamedTuple):
+    """How many devices of a name a node offers, and its room."""
+
+    devices: int
+    room: Room
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """The fields of a Node that placement depends on."""
@@ -56,6 +76,7 @@ class Node:
     remote: frozenset[str] = frozenset()
     """The names of published devices that are accessible from here, over a network, and that the
     node does not have."""
+    room: Room = UNKNOWN_ROOM
 
     @property
     def offers(self) -> dict[str, int]:
@@ -222,7 +243,7 @@ class NodeIndex:
 
     def offering(self, resource: str, count: int = 1) -> NodeSet:
         """Return the nodes that offer so many devices of the resource; ``count`` is above 0."""
-        enough = [offered for offered in self._devices.values(resource) if offered >= count]
+        enough = [shape for shape in self._devices.values(resource) if shape.devices >= count]
         return self._devices.with_one_of(resource, enough)
 
     def published(self) -> Iterable[str]:
@@ -237,16 +258,20 @@ class NodeIndex:
         """Return the nodes that have devices of this name themselves, free or not."""
         return self._having.with_key(name)
 
+    def shapes(self, resource: str, numbers: NodeSet = -1) -> list[Shape]:
+        """Return the shapes of the nodes of the set that offer the resource, each once."""
+        values = self._devices.values(resource)
+        return [each for each in values if self._devices.with_value(resource, each) & numbers]
+
     def offers(self, resource: str, numbers: NodeSet) -> list[int]:
         """Return the numbers of devices of the resource that nodes of the set offer."""
-        values = self._devices.values(resource)
-        return [n for n in values if self._devices.with_value(resource, n) & numbers]
+        return [shape.devices for shape in self.shapes(resource, numbers)]
 
     def total_offer(self, resource: str, numbers: NodeSet) -> int:
         """Return how many devices of the resource the nodes offer in all."""
         return sum(
-            count * (self._devices.with_value(resource, count) & numbers).bit_count()
-            for count in self._devices.values(resource)
+            shape.devices * (self._devices.with_value(resource, shape) & numbers).bit_count()
+            for shape in self._devices.values(resource)
         )
 
     def room_for(self, needed: Mapping[str, int], numbers: NodeSet, most: int) -> int:
@@ -288,7 +313,9 @@ class NodeIndex:
         for key in {taint.key for taint in node.taints}:
             own = frozenset(taint for taint in node.taints if taint.key == key)
             entries.add((self._taints, key, own))
-        entries.update((self._devices, *offer) for offer in node.offers.items())
+        entries.update(
+            (self._devices, name, Shape(n, node.room)) for name, n in node.offers.items()
+        )
         entries.update((self._published, name, True) for name in node.published)
         entries.update((self._having, name, True) for name in node.devices)
         return entries

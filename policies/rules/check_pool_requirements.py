@@ -238,15 +238,17 @@ def _share(pod: Pod, pool: Pool, entry: PoolRequirement, context: Context) -> It
             continue
         claimed, most = claimed_of_host(pod, name, context), parse_quantity(limit) * devices
         if requested + claimed > most:
-            counted = f" ({_shown(name, claimed)} by its claims)" if claimed else ""
+            counted = f" ({shown_host(name, claimed)} by its claims)" if claimed else ""
             yield Finding(
                 ID,
-                pod.at("spec.resourceClaims") if claimed > requested else _largest(pod, name),
+                pod.at("spec.resourceClaims")
+                if claimed > requested
+                else largest_request(pod, name),
                 f"the Pod requests more {name} than its share of a GPU node",
-                f"the Pod requests {_shown(name, requested + claimed)}{counted} for {devices} "
+                f"the Pod requests {shown_host(name, requested + claimed)}{counted} for {devices} "
                 f"{'device' if devices == 1 else 'devices'}; GPU pool {pool.name} has "
-                f"{_shown(name, parse_quantity(limit))} for each device",
-                f"Request {_shown(name, most)} or less, all containers "
+                f"{shown_host(name, parse_quantity(limit))} for each device",
+                f"Request {shown_host(name, most)} or less, all containers "
                 f"{'and claims ' if claimed else ''}together",
             )
 
@@ -262,7 +264,7 @@ def few_devices(pool: Pool, least: int, path: str) -> Finding:
     )
 
 
-def _largest(pod: Pod, name: str) -> str:
+def largest_request(pod: Pod, name: str) -> str:
     """Return where the largest request of cpu or memory stands, or the limit in its place.
 
     If no container has one, the overhead of the RuntimeClass is what the Pod requests.
@@ -279,7 +281,8 @@ def _largest(pod: Pod, name: str) -> str:
     return pod.at(f"{largest}.resources" if largest else "spec.overhead")
 
 
-def _shown(name: str, nanos: float) -> str:
+def shown_host(name: str, nanos: float) -> str:
+    """Return an amount of cpu or memory, for messages."""
     unit, text = _UNITS[name]
     return f"{floor(nanos * 100 / unit) / 100:.12g}{text}"
 

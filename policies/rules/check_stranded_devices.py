@@ -6,37 +6,108 @@ from collections.abc import Iterator
 
 from policies.context import Context
 from policies.finding import Finding
-from policies.kubernetes.pod import Pod
-from policies.reach import selected_nodes
-from policies.requests import needed_devices
+from policies.kubernetes.nodes import NodeIndex, NodeSet, Shape
+from policies.kubernetes.pod import Pod, host_peaks
+from policies.reach import can_be_added, selected_nodes
+from policies.requests import claimed_of_host, needed_devices
+from policies.rules.check_pool_requirements import largest_request, shown_host
 
 ID = "stranded-devices"
+TAKES_CHANNEL = "the Pod takes the IMEX channel of a node, and a part of its devices"
 
 _CHANNEL = "compute-domain-default-channel.nvidia.com"
 """The DeviceClass of IMEX channels. NVIDIA's DRA driver publishes one for each node
 (NVIDIA/k8s-dra-driver-gpu, ``cmd/compute-domain-kubelet-plugin``)."""
+_HOST = ("cpu", "memory")
+_LEAST = 4
+"""A device is useful with this part, one fourth, of its share of the node."""
 
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Yield a warning if the Pod takes the only IMEX channel of a node, and a part of its GPUs."""
+    """Yield a warning if other Pods cannot use the other devices of any node that the Pod gets."""
     nodes = context.facts.nodes
-    if nodes is None or not pod.spec.resource_claims:
+    if nodes is None:
         return
+    if (path := _channel(pod, context)) is not None:
+        yield from _beside_channel(pod, path, context, nodes)
+    else:
+        yield from _beside_host(pod, context, nodes)
+
+
+def _channel(pod: Pod, context: Context) -> str | None:
+    """Return the path of the claim for an IMEX channel that the Pod uses."""
     claims = (n for n in context.claims(pod) if any(_CHANNEL in c for c in n.used_requests))
-    if (channel := next(claims, None)) is None:
-        return
-    selected = selected_nodes(pod, context.requested_pools, context, nodes)
+    return next((claim.path for claim in claims), None)
+
+
+def _selected(pod: Pod, context: Context, nodes: NodeIndex) -> NodeSet:
+    return selected_nodes(pod, context.requested_pools, context, nodes)
+
+
+def _beside_channel(pod: Pod, path: str, context: Context, nodes: NodeIndex) -> Iterator[Finding]:
+    selected = _selected(pod, context, nodes)
     for name, count in needed_devices(pod, context).items():
         offers = nodes.offers(name, selected & nodes.offering(name, count))
         left = min(offers, default=count) - count
         if left > 0:
             yield Finding(
                 ID,
-                channel.path,
-                "the Pod takes the IMEX channel of a node, and a part of its devices",
+                path,
+                TAKES_CHANNEL,
                 f"the Pod takes the only IMEX channel of its node, and requests {count} of "
                 f"{left + count} {name}: no other Pod with a channel can use the other {left}",
                 f"Request {left + count} {name}, so that fewer Pods use whole nodes, or remove the "
                 "claim if the Pod needs no memory of GPUs on other nodes",
                 "warn",
             )
+
+
+def _beside_host(pod: Pod, context: Context, nodes: NodeIndex) -> Iterator[Finding]:
+    """Yield a finding if the Pod leaves too little CPU or memory on the node that suits it best."""
+    needed = needed_devices(pod, context)
+    peaks = zip(_HOST, host_peaks(pod.spec), strict=True)
+    taken = tuple(n + claimed_of_host(pod, host, context) for host, n in peaks)
+    found: Finding | None = None
+    for name, count in needed.items():
+        # For speed: most Pods leave enough on every node.
+        if not any(_stranded(shape, count, taken)[0] for shape in nodes.shapes(name)):
+            return
+        shapes = nodes.shapes(name, _selected(pod, context, nodes) & nodes.offering(name, count))
+        fitting = [shape for shape in shapes if _fits(shape, taken)]
+        if not fitting or can_be_added(pod, context.requested_pools, needed, context.facts):
+            return
+        (left, which), shape = min((_stranded(shape, count, taken), shape) for shape in fitting)
+        if not left:
+            return
+        host, share = _HOST[which], shape.room[which] * count // shape.devices
+        requested, room = shown_host(host, taken[which]), shown_host(host, shape.room[which])
+        found = found or Finding(
+            ID,
+            largest_request(pod, host),
+            f"the Pod takes the {host} that other devices of its node need",
+            f"the Pod requests {requested} of a node that has {room}, and {count} of "
+            f"{shape.devices} {name}: what remains is too little for {left} of the other "
+            f"{shape.devices - count}",
+            f"Request {shown_host(host, share)} or less in all, or {shape.devices} {name}",
+            "warn",
+        )
+    if found:
+        yield found
+
+
+def _fits(shape: Shape, taken: tuple[int, ...]) -> bool:
+    return all(room >= n or not room for room, n in zip(shape.room, taken, strict=True))
+
+
+def _stranded(shape: Shape, count: int, taken: tuple[int, ...]) -> tuple[int, int]:
+    """Return how many other devices of the node are useless, and for lack of what.
+
+    An unknown room has enough for all.
+    """
+    others = shape.devices - count
+    usable = [
+        max(0, room - n) * shape.devices * _LEAST // room if room else others
+        for room, n in zip(shape.room, taken, strict=True)
+    ]
+    least = min(usable)
+    return max(0, others - least), usable.index(least)

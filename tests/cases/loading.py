@@ -17,9 +17,7 @@ from policies.decision import Decision
 from policies.engine import decide
 from policies.facts import Facts, Operation, Request
 from policies.finding import Finding
-from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy
 from policies.registry import RULES
 from policies.shipped import PRESETS
@@ -131,7 +129,6 @@ def _facts(namespace: str, others: list[JSONObject]) -> Facts:
     claims, claim_templates, classes = read_claims(
         (fact["metadata"].get("namespace", namespace), fact) for fact in others
     )
-    nodes = [_node(fact) for fact in others if fact["kind"] == "Node"]
     runtime_classes = {
         fact["metadata"]["name"]: fact["handler"]
         for fact in others
@@ -144,7 +141,7 @@ def _facts(namespace: str, others: list[JSONObject]) -> Facts:
     }
     published = ClusterState(None)
     for fact in others:
-        if fact["kind"] in ("DeviceClass", "NodePool", "ResourceSlice"):
+        if fact["kind"] in ("DeviceClass", "Node", "NodePool", "ResourceSlice"):
             put(published, fact)
     gangs, quotas = read_gangs((namespace, fact) for fact in others)
     return Facts(
@@ -154,21 +151,10 @@ def _facts(namespace: str, others: list[JSONObject]) -> Facts:
         extended_resource_classes=classes,
         gangs=gangs,
         quotas=quotas,
-        nodes=NodeIndex(nodes) if nodes else None,
+        nodes=published.nodes.index if len(published.nodes) else None,
         templates=published.templates,
         namespace_labels=namespaces.get(namespace),
         runtime_classes=runtime_classes,
-    )
-
-
-def _node(node: JSONObject) -> Node:
-    taints = node.get("spec", {}).get("taints", [])
-    offered = node.get("status", {}).get("allocatable")
-    return Node(
-        node["metadata"]["name"],
-        node["metadata"].get("labels", {}),
-        tuple(Taint(taint["key"], taint["effect"], taint.get("value", "")) for taint in taints),
-        None if offered is None else {name: int(offered[name]) for name in offered},
     )
 
 

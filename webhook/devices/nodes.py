@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.nodes import Node, NodeIndex, Room
 from policies.kubernetes.quantity import NANOS, is_rdma_resource_name, parse_quantity
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy
@@ -104,6 +104,7 @@ class NodeStore:
             item.metadata.labels or {},
             taints_of(item.spec.taints),
             None if offered is None else devices,
+            room=_room(offered or {}),
         )
 
     def _with_published(self, node: Node) -> Node:
@@ -118,6 +119,12 @@ class NodeStore:
     def _equal(self, counts: Mapping[str, int]) -> Mapping[str, int]:
         """Return an equal mapping that is kept already: most nodes have the same devices."""
         return self._counts.setdefault(frozenset(counts.items()), counts)
+
+
+def _room(offered: Mapping[str, Any]) -> Room:
+    cpu, memory = parse_quantity(offered.get("cpu")), parse_quantity(offered.get("memory"))
+    gibibyte = 2**30 * NANOS
+    return Room(-(-cpu // NANOS) * NANOS, -(-memory // gibibyte) * gibibyte)
 
 
 def taints_of(taints: Iterable[TaintObject] | None) -> tuple[Taint, ...]:

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from clusters import gpu_node, node, policy
-from policies.kubernetes.nodes import Node
+from policies.kubernetes.nodes import Node, Room
+from policies.kubernetes.quantity import NANOS
 from policies.kubernetes.scheduling import Taint
 from webhook.cluster.files import put
 from webhook.cluster.state import ClusterState
@@ -34,12 +35,15 @@ def test_a_node_keeps_labels_taints_and_devices_of_pools() -> None:
         "nvidia.com/mig-1g.10gb": "7k",
         "example.com/nic": "4",
         "hugepages-2Mi": "0",
+        "cpu": "15890m",
+        "memory": "67000000Ki",
     }
     assert node_of(obj) == Node(
         "a",
         {"kubernetes.io/hostname": "a", "nvidia.com/gpu.present": "true"},
         (Taint("nvidia.com/gpu", "NoSchedule", "present"),),
         {"nvidia.com/gpu": 8, "nvidia.com/mig-1g.10gb": 7000},
+        room=Room(16 * NANOS, 64 * 2**30 * NANOS),
     )
 
 

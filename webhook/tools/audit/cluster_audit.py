@@ -13,7 +13,6 @@ from functools import partial
 import msgspec
 
 from policies.kubernetes.objects import JSONObject
-from policies.kubernetes.quantity import parse_quantity
 from policies.policy import Policy
 from webhook.cluster.kinds import WORKLOADS, GroupKind, Kind
 from webhook.cluster.listed import ListedCluster
@@ -155,12 +154,8 @@ class _Lister:
         inventory = self.inventory
 
         def take_node(item: NodeObject) -> None:
-            offered = item.status.allocatable or {}
-            inventory.node_details[item.metadata.name] = NodeDetails(
-                item.metadata.uid,
-                bool(item.spec.unschedulable),
-                (parse_quantity(offered.get("cpu")), parse_quantity(offered.get("memory"))),
-            )
+            details = NodeDetails(item.metadata.uid, bool(item.spec.unschedulable))
+            inventory.node_details[item.metadata.name] = details
 
         await inventory.cluster.read(self._reader, take_node)
         state = inventory.cluster.state

@@ -117,14 +117,10 @@ class PodGroup:
 
 
 class NodeDetails(NamedTuple):
-    """What an audit reads of a Node beyond what placement depends on.
-
-    ``room`` is the CPU and the memory that the node offers, in nanos.
-    """
+    """What an audit reads of a Node beyond what placement depends on."""
 
     uid: str = ""
     is_cordoned: bool = False
-    room: tuple[int, int] = (0, 0)
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from policies.candidates import describe_labels
 from policies.finding import Finding
 from policies.kubernetes.claims import class_of_resource
 from policies.kubernetes.node_templates import NodeTemplate
-from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.nodes import Node, NodeIndex, Room
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy, Pool
 from policies.pool_nodes import NodesOfPools, nodes_of_pools
@@ -49,6 +49,7 @@ class PoolNode:
     offered: Mapping[str, int]
     unselected: Sequence[Pool]
     has_taint: bool
+    room: Room
     details: NodeDetails
     shared: Sequence[Pool] = ()
     """Other pools of the node, whose nodes not every Pod may use."""
@@ -171,6 +172,7 @@ def pool_states(
                 {n: c for n, c in offered.items() if _pool_of_device(n, node, own) is pool},
                 unselected,
                 has_taint=not pool.fence or node.is_fenced_by(pool.taints),
+                room=node.room,
                 details=details.get(node.name, NodeDetails()),
                 shared=[other for other in policy.neighbors(pool) if other in own],
             )

@@ -15,7 +15,7 @@ from statistics import median_low
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from policies.rules import check_stranded_devices as stranded
+from policies.rules.check_stranded_devices import TAKES_CHANNEL
 from webhook.tools.audit.judge import RunningPod
 from webhook.tools.audit.pools import PoolNode, PoolState
 
@@ -237,7 +237,7 @@ def _free(state: PoolState, window: Window) -> Iterator[_Share]:
 
 
 def _holds_channel(pod: RunningPod) -> bool:
-    return any(finding.rule == stranded.ID for finding in pod.decision.findings)
+    return any(finding.reason == TAKES_CHANNEL for finding in pod.decision.findings)
 
 
 def _typical(
@@ -267,7 +267,7 @@ def _fit(
     """
     agents = sum(pod.host[which] for pod in node.pods if pod.is_agent)
     taken = sum(pod.host[which] for pod in node.pods)
-    room = node.details.room[which]
+    room = node.room[which]
     share = max(1, (room - agents) // sum(node.offered.values()))
     need = share if typical is None else min(share, typical[which])
     left = max(0, room - taken)
