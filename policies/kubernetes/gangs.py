@@ -7,7 +7,8 @@ kubernetes-sigs/lws (``LeaderWorkerSetSpec``), kubeflow/training-operator (``com
 ``ElasticPolicy``), kubeflow/mpi-operator, kubeflow/trainer (``Trainer``), volcano-sh/volcano
 (``JobSpec``, ``TaskSpec``); ray-project/kuberay, ``GetWorkerGroupDesiredReplicas`` in
 ``ray-operator/controllers/ray/utils/util.go``; kubernetes-sigs/kueue,
-``pkg/controller/jobs/job/job_controller.go`` (``JobMinParallelismAnnotation``).
+``pkg/controller/jobs/job/job_controller.go`` (``JobMinParallelismAnnotation``) and
+``apis/kueue/v1beta1/topology_types.go``.
 """
 
 from __future__ import annotations
@@ -38,11 +39,33 @@ _GROUP_LABELS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s
 _GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 
 
+_EXCLUSIVE = (
+    "alpha.jobset.sigs.k8s.io/exclusive-topology",
+    "leaderworkerset.sigs.k8s.io/exclusive-topology",
+)
+_KUEUE = "kueue.x-k8s.io/podset-"
+
+
 class AtATime(NamedTuple):
-    """The number of Pods of a template that run at a time, and the path of the last factor."""
+    """The number of Pods of a template that run at a time, and the path of the last factor.
+
+    ``replicas`` is the factor that multiplies Jobs of a JobSet, or groups of a LeaderWorkerSet.
+    """
 
     pods: int
     path: str
+    replicas: int = 1
+
+
+class Together(NamedTuple):
+    """So many Pods that have to run on nodes with one value of the label ``key``.
+
+    With several ``groups``, each of them needs a value of its own.
+    """
+
+    key: str
+    pods: int
+    groups: int = 1
 
 
 class _UnknownError(Exception):
@@ -57,17 +80,18 @@ def is_gang(root: Mapping[str, Any]) -> bool:
 
 def pods_at_a_time(template: Template) -> AtATime | None:
     """Return how many Pods of the template its object runs at a time; ``None`` if unknown."""
-    pods, path = 1, template.spec_path
+    pods, replicas, path = 1, 1, template.spec_path
     try:
         for at, holder in template.holders():
             if True in (holder.get("suspend"), mapping(holder.get("runPolicy")).get("suspend")):
                 return AtATime(0, field_path(at))
             for field, factor in _factors(template, at, holder):
                 pods *= max(0, factor)
+                replicas *= factor if field == "replicas" else 1
                 path = (*at, field) if factor != 1 or path == template.spec_path else path
     except _UnknownError:
         return None
-    return AtATime(pods, field_path(path))
+    return AtATime(pods, field_path(path), replicas)
 
 
 def fewest_pods(root: Mapping[str, Any]) -> int | None:
@@ -99,6 +123,38 @@ def group_of(template: Template) -> str:
         *map(annotations.get, _GROUP_ANNOTATIONS),
     )
     return next((name for name in named if isinstance(name, str) and name), "")
+
+
+def together(template: Template, at_a_time: AtATime) -> Iterator[Together]:
+    """Yield which Pods of the template have to run in one domain of a topology, such as a rack.
+
+    A Pod affinity whose Pods differ by the label of a controller is not among them.
+    """
+    pods, _, replicas = at_a_time
+    each = pods // max(1, replicas)
+    for _, holder in template.holders():
+        annotations = mapping(descend(holder, ("metadata", "annotations")))
+        for key in filter(None, map(annotations.get, _EXCLUSIVE)):
+            yield Together(str(key), each, replicas)
+    own = mapping(descend(template.raw, ("metadata", "annotations")))
+    if key := own.get(f"{_KUEUE}required-topology"):
+        # Kueue admits each group of a LeaderWorkerSet by itself.
+        yield Together(str(key), each if template.kind == "LeaderWorkerSet" else pods)
+    size = str(own.get(f"{_KUEUE}slice-size") or "")
+    if (key := own.get(f"{_KUEUE}slice-required-topology")) and size.isdecimal():
+        yield Together(str(key), int(size))
+    labels = mapping(descend(template.raw, ("metadata", "labels")))
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    terms = mapping(descend(template.raw, ("spec", "affinity", "podAffinity"))).get(required)
+    for _, term in mappings(terms):
+        selector = mapping(term.get("labelSelector"))
+        wanted = mapping(selector.get("matchLabels"))
+        if (
+            wanted.items() <= labels.items()
+            and selector.keys() == {"matchLabels"}
+            and term.keys() <= {"labelSelector", "topologyKey"}
+        ):
+            yield Together(str(term.get("topologyKey")), pods)
 
 
 def _factors(template: Template, at: Path, holder: JSONObject) -> Iterator[tuple[str, int]]:

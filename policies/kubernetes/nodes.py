@@ -6,7 +6,7 @@ A pure data structure: a watch keeps it current, rules only read it.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -274,6 +274,12 @@ class NodeIndex:
             for shape in self._devices.values(resource)
         )
 
+    def domains(self, key: str, most: int) -> Iterator[NodeSet]:
+        """Yield the nodes with each value of a label; none if there are more than ``most``."""
+        values = self._labels.values(key)
+        if len(values) <= most:
+            yield from (self._labels.with_value(key, value) for value in values)
+
     def room_for(self, needed: Mapping[str, int], numbers: NodeSet, most: int) -> int:
         """Return how many Pods that need so many devices fit on the nodes: up to ``most``."""
         room, on_one_node = 0, 0
@@ -397,7 +403,7 @@ class _Table:
     def keys(self) -> Iterable[str]:
         return self._by_value.keys()
 
-    def values(self, key: str) -> Iterable[Any]:
+    def values(self, key: str) -> Collection[Any]:
         return self._by_value.get(key, {}).keys()
 
     def add(self, key: str, value: Any, number: int) -> None:

@@ -8,11 +8,13 @@ from typing import NamedTuple
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.gangs import (
+    AtATime,
     fewest_pods,
     group_of,
     is_gang,
     is_in_turns,
     pods_at_a_time,
+    together,
 )
 from policies.kubernetes.nodes import NodeIndex, NodeSet
 from policies.kubernetes.paths import descend
@@ -28,14 +30,25 @@ _MOST_PARTS = 20
 """Each template with devices is compared with each other one. Objects have a few."""
 
 
+_MOST_DOMAINS = 1000
+"""A topology with more domains is unknown: each of them counts for a gang that is too large."""
+
+
 class _Part(NamedTuple):
     """The Pods of one template that run at a time, and the devices that each of them needs."""
 
     pod: Pod
     context: Context
-    pods: int
-    path: str
+    at_a_time: AtATime
     needed: Mapping[str, int]
+
+    @property
+    def pods(self) -> int:
+        return self.at_a_time.pods
+
+    @property
+    def path(self) -> str:
+        return self.at_a_time.path
 
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -84,13 +97,15 @@ def _parts(pods: tuple[Pod, ...], context: Context) -> Iterator[_Part]:
         own = Context.of(pod, context.policy, context.request, context.facts)
         at_a_time = pods_at_a_time(pod.template)
         if at_a_time and all(request.certain for request in own.device_requests):
-            yield _Part(pod, own, *at_a_time, needed_devices(pod, own))
+            yield _Part(pod, own, at_a_time, needed_devices(pod, own))
 
 
 def _too_large(parts: list[_Part], surplus: int) -> Iterator[Finding]:
     """Yield a finding for all that the parts exceed, at the part with the most Pods."""
     for part in sorted(parts, key=lambda each: -each.pods):
         yield from _beyond_nodes(part, parts, surplus)
+    for part in parts if not surplus else ():
+        yield from _beyond_domains(part)
     for part in parts:
         namespace = part.context.request.namespace
         quota = part.context.facts.quotas.get(namespace, {})
@@ -133,6 +148,34 @@ def _beyond_nodes(part: _Part, parts: list[_Part], surplus: int) -> Iterator[Fin
         wanted = _devices(parts, name, surplus)
         if added is not None and wanted > (room := nodes.total_offer(name, where) + added[name]):
             yield _finding(part, f"needs {wanted} {name}", f"{place} have {room}", cure)
+
+
+def _beyond_domains(part: _Part) -> Iterator[Finding]:
+    """Yield what has to run in one domain of a topology, and is larger than any of them."""
+    nodes = part.context.facts.nodes
+    if nodes is None:
+        return
+    where, added = _nodes_of([part], part.needed, nodes)
+    if added is None or any(added.values()):
+        return
+    for key, wanted, groups in together(part.pod.template, part.at_a_time):
+        fitting, largest = 0, 0
+        for domain in nodes.domains(key, _MOST_DOMAINS):
+            room = nodes.room_for(part.needed, where & domain, wanted)
+            fitting, largest = fitting + (room >= wanted), max(largest, room)
+            if fitting == groups:
+                break
+        each = describe_counts(part.needed)
+        wants = f"runs {wanted} Pods with {each} each in one {key}"
+        there_is = f"no {key} of the nodes that they select has room for more than {largest}"
+        cure = f"Lower {part.path}, or let its Pods run in several {key}"
+        if fitting:
+            wants = f"needs {groups} {key} with room for {wanted} Pods with {each} each"
+            there_is = f"the nodes that they select have {fitting}"
+            cure = f"Lower the replicas, or let them share a {key}"
+        # Without room for one Pod, nodes lack the label of the topology.
+        if largest and fitting < groups:
+            yield _finding(part, wants, there_is, cure)
 
 
 def _finding(part: _Part, wants: str, there_is: str, cure: str) -> Finding:

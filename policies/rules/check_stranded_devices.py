@@ -11,6 +11,7 @@ from policies.kubernetes.pod import Pod, host_peaks
 from policies.reach import can_be_added, selected_nodes
 from policies.requests import claimed_of_host, needed_devices
 from policies.rules.check_pool_requirements import largest_request, shown_host
+from policies.wording import listing
 
 ID = "stranded-devices"
 TAKES_CHANNEL = "the Pod takes the IMEX channel of a node, and a part of its devices"
@@ -28,16 +29,22 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     nodes = context.facts.nodes
     if nodes is None:
         return
-    if (path := _channel(pod, context)) is not None:
-        yield from _beside_channel(pod, path, context, nodes)
+    channels = [n for n in context.claims(pod) if any(_CHANNEL in c for c in n.used_requests)]
+    names = {channel.claim_name for channel in channels}
+    if len(names) > 1:
+        yield Finding(
+            ID,
+            channels[1].path,
+            "the Pod takes the IMEX channels of two ComputeDomains",
+            f"the Pod uses the channels of {listing(sorted(names))}, and a node has one channel: "
+            "the Pod stays Pending",
+            "Use the channel of one ComputeDomain",
+            "warn",
+        )
+    elif names:
+        yield from _beside_channel(pod, channels[0].path, context, nodes)
     else:
         yield from _beside_host(pod, context, nodes)
-
-
-def _channel(pod: Pod, context: Context) -> str | None:
-    """Return the path of the claim for an IMEX channel that the Pod uses."""
-    claims = (n for n in context.claims(pod) if any(_CHANNEL in c for c in n.used_requests))
-    return next((claim.path for claim in claims), None)
 
 
 def _selected(pod: Pod, context: Context, nodes: NodeIndex) -> NodeSet:

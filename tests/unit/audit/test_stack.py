@@ -16,7 +16,12 @@ from webhook.cluster.files import state_of
 from webhook.documents.files import read_documents
 from webhook.documents.objects import read_objects
 from webhook.tools.audit.pools import node_findings, pool_states
-from webhook.tools.audit.stack import classes_of_no_pool, unreached, unreached_by
+from webhook.tools.audit.stack import (
+    classes_of_no_pool,
+    of_several_domains,
+    unreached,
+    unreached_by,
+)
 
 JSON = dict[str, Any]
 
@@ -141,6 +146,26 @@ spec: {selectors: [{cel: {expression: device.driver == 'DRIVER'}}]}
     policy = shipped_policy()
     [found] = classes_of_no_pool(policy, state_of(manifests, policy))
     assert found.problem.startswith("DeviceClass team selects devices of pool nvidia")
+
+
+def test_a_clique_of_several_compute_domains_is_found() -> None:
+    domains = ["a", "a", "b", None]
+    nodes = NodeIndex(
+        Node(
+            f"{clique}-{n}",
+            {
+                "nvidia.com/gpu.clique": clique,
+                **({"resource.nvidia.com/computeDomain": domain} if domain else {}),
+            },
+        )
+        for clique, own in (("one", domains), ("two", ["c", None]), ("three", [None]))
+        for n, domain in enumerate(own)
+    )
+    [found] = of_several_domains(nodes)
+    assert found.problem.startswith(
+        "2 ComputeDomains share clique one (a on 2 nodes, b on 1 node): their Pods cannot use each "
+        "other's memory; free for others: 1 node"
+    )
 
 
 def test_the_advice_for_a_node_has_the_value_that_most_nodes_have() -> None:

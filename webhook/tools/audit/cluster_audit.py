@@ -22,7 +22,12 @@ from webhook.kube.collection import Collection
 from webhook.tools.audit.judge import Inventory, Judge, Judged, NodeDetails
 from webhook.tools.audit.owners import Owned
 from webhook.tools.audit.pools import NodeFindings, PoolState, node_findings, pool_states
-from webhook.tools.audit.stack import StackProblem, classes_of_no_pool, of_a_network
+from webhook.tools.audit.stack import (
+    StackProblem,
+    classes_of_no_pool,
+    of_a_network,
+    of_several_domains,
+)
 from webhook.tools.audit.subjects import Subject, subjects
 from webhook.tools.exceptions import useless_exceptions
 
@@ -161,6 +166,7 @@ class _Lister:
         state = inventory.cluster.state
         inventory.stack += of_a_network(self._policy.pools_of_device, state)
         inventory.stack += classes_of_no_pool(self._policy, state)
+        inventory.stack += of_several_domains(state.nodes.index)
         inventory.facts = inventory.cluster.facts()
         inventory.is_whole = inventory.cluster.is_whole
 

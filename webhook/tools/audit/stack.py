@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
@@ -38,6 +38,10 @@ _OWNERS = re.compile(rf"(^|\.)({'|'.join(map(re.escape, sorted(_DOMAINS)))})/|^n
 """The API versions of what operators make the stack from: ClusterPolicy, NodeFeatureDiscovery."""
 # The DaemonSet controller tolerates the taints of a node's state.
 _STATE = "node.kubernetes.io/"
+
+
+_CLIQUE = "nvidia.com/gpu.clique"
+_COMPUTE_DOMAIN = "resource.nvidia.com/computeDomain"
 
 
 class StackProblem(NamedTuple):
@@ -74,6 +78,28 @@ def of_a_network(is_known: Callable[[str], object], state: ClusterState) -> Iter
                 f"{some(sorted(item.name for item in slices))}: gpufence fences no node for them",
                 "If the devices are not attached over a network, delete the ResourceSlice, and "
                 "restrict who may create ResourceSlices",
+            )
+
+
+def of_several_domains(nodes: NodeIndex) -> Iterator[StackProblem]:
+    """Yield each clique, whose GPUs NVLink connects, with nodes of several ComputeDomains.
+
+    Source: ``cmd/compute-domain-kubelet-plugin`` of NVIDIA's DRA driver, which labels nodes.
+    """
+    cliques: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for node in nodes:
+        if clique := node.labels.get(_CLIQUE):
+            cliques[clique][node.labels.get(_COMPUTE_DOMAIN, "")] += 1
+    for clique, counts in sorted(cliques.items()):
+        free = counts.pop("", 0)
+        if len(counts) > 1:
+            domains = [f"{name} on {counted(n, 'node')}" for name, n in sorted(counts.items())]
+            yield StackProblem(
+                f"{counted(len(counts), 'ComputeDomain')} share clique {clique} "
+                f"({some(domains)}): their Pods cannot use each other's memory; "
+                f"free for others: {counted(free, 'node')} of the clique",
+                f"Use one ComputeDomain for Pods that work together, and give each a {_CLIQUE} of "
+                "its own by a required Pod affinity",
             )
 
 

@@ -9,14 +9,21 @@ import yaml
 from msgspec.structs import replace
 
 from each import each
-from policies.kubernetes.gangs import fewest_pods, group_of, is_gang, is_in_turns, pods_at_a_time
+from policies.kubernetes.gangs import (
+    fewest_pods,
+    group_of,
+    is_gang,
+    is_in_turns,
+    pods_at_a_time,
+    together,
+)
 from policies.kubernetes.template import Template
 from webhook.cluster.gangs import read_gangs
 from webhook.tools.custom_resources import find
 
 JSON = dict[str, Any]
 
-TEMPLATE = {
+TEMPLATE: JSON = {
     "metadata": {"labels": {"app": "train"}},
     "spec": {
         "containers": [
@@ -53,6 +60,54 @@ def test_each_kind_runs_its_number_of_pods_at_a_time() -> None:
         assert fewest_pods(obj) == case.get("fewest")
 
     each(cases, counts)
+
+
+def test_pods_have_to_run_in_one_domain_of_a_topology() -> None:
+    kueue = "kueue.x-k8s.io/podset-"
+    job = {"parallelism": 4, "template": TEMPLATE}
+    jobs = [{"name": "a", "replicas": 3, "template": {"spec": job}}]
+    group = {"replicas": 3, "leaderWorkerTemplate": {"size": 2, "workerTemplate": TEMPLATE}}
+    job_set, lws, plain = (
+        ("JobSet", "jobset.x-k8s.io/v1alpha2", {"replicatedJobs": jobs}),
+        ("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", group),
+        ("Job", "batch/v1", job),
+    )
+    own = {"labelSelector": {"matchLabels": {"app": "train"}}, "topologyKey": "rack"}
+    cases: list[Any] = [
+        (job_set, {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}, {}, [("rack", 4, 3)]),
+        (lws, {"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"}, {}, [("rack", 2, 3)]),
+        (job_set, {}, {f"{kueue}required-topology": "rack"}, [("rack", 12, 1)]),
+        (lws, {}, {f"{kueue}required-topology": "rack"}, [("rack", 2, 1)]),
+        (plain, {}, {f"{kueue}required-topology": "rack"}, [("rack", 4, 1)]),
+        (plain, {}, {f"{kueue}preferred-topology": "rack"}, []),
+        (
+            plain,
+            {},
+            {f"{kueue}slice-required-topology": "rack", f"{kueue}slice-size": "2"},
+            [("rack", 2, 1)],
+        ),
+        (job_set, {}, [own], [("rack", 12, 1)]),
+        (plain, {}, [{**own, "matchLabelKeys": ["job"]}], []),
+        (plain, {}, [{**own, "labelSelector": {"matchLabels": {"job-name": "train"}}}], []),
+        (plain, {}, [{"topologyKey": "rack"}], []),
+    ]
+    for (kind, version, spec), of_object, given, expected in cases:
+        terms = given if isinstance(given, list) else []
+        affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        obj = {
+            "apiVersion": version,
+            "kind": kind,
+            "metadata": {"name": "train", "annotations": of_object},
+            "spec": spec,
+        }
+        raw = {
+            "metadata": {**TEMPLATE["metadata"], "annotations": {} if terms else given},
+            "spec": {**TEMPLATE["spec"], "affinity": affinity},
+        }
+        [template] = find(obj).templates
+        at_a_time = pods_at_a_time(replace(template, root=obj))
+        assert at_a_time
+        assert [*together(replace(template, root=obj, raw=raw), at_a_time)] == expected, given
 
 
 def test_parts_that_wait_for_others_do_not_run_at_a_time() -> None:
