@@ -6,8 +6,10 @@ A pure data structure: a watch keeps it current, rules only read it.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from sys import maxsize
 from typing import Any, NamedTuple, TypeVar
 
 from policies.kubernetes.core_v1 import Requirement
@@ -274,21 +276,32 @@ class NodeIndex:
             for shape in self._devices.values(resource)
         )
 
-    def domains(self, key: str, most: int) -> Iterator[NodeSet]:
-        """Yield the nodes with each value of a label; none if there are more than ``most``."""
-        values = self._labels.values(key)
-        if len(values) <= most:
-            yield from (self._labels.with_value(key, value) for value in values)
-
     def room_for(self, needed: Mapping[str, int], numbers: NodeSet, most: int) -> int:
         """Return how many Pods that need so many devices fit on the nodes: up to ``most``."""
-        room, on_one_node = 0, 0
-        while numbers and room < most:
-            on_one_node += 1
-            for name, count in needed.items():
-                numbers &= self.offering(name, count * on_one_node)
-            room += numbers.bit_count()
-        return room
+        return min(most, _room(self._by_room(needed, numbers)))
+
+    def rooms_for(
+        self, needed: Mapping[str, int], numbers: NodeSet, key: str, most: int
+    ) -> Iterator[int]:
+        """Yield how many such Pods fit on the nodes with each value of a label.
+
+        There are none if the label has more than ``most`` values.
+        """
+        values, by_room = self._labels.values(key), self._by_room(needed, numbers)
+        for value in values if len(values) <= most else ():
+            yield _room(by_room, self._labels.with_value(key, value))
+
+    def _by_room(self, needed: Mapping[str, int], numbers: NodeSet) -> Mapping[int, NodeSet]:
+        """Return the nodes of the set by the number of such Pods that fit on one of them."""
+        by_room: dict[int, NodeSet] = {maxsize: numbers}
+        for name, count in needed.items():
+            split: defaultdict[int, NodeSet] = defaultdict(int)
+            for shape in self.shapes(name):
+                own = self._devices.with_value(name, shape)
+                for room, nodes in by_room.items():
+                    split[min(room, shape.devices // count)] |= nodes & own
+            by_room = split
+        return by_room
 
     def _with_field(self, requirement: Requirement) -> NodeSet:
         name = (requirement.values or [""])[0]
@@ -329,6 +342,10 @@ class NodeIndex:
     def _has_changed(self) -> None:
         self.version += 1
         self._derived = None
+
+
+def _room(by_room: Mapping[int, NodeSet], domain: NodeSet = -1) -> int:
+    return sum(room * (nodes & domain).bit_count() for room, nodes in by_room.items())
 
 
 def lowest(numbers: NodeSet) -> int:

@@ -160,8 +160,7 @@ def _beyond_domains(part: _Part) -> Iterator[Finding]:
         return
     for key, wanted, groups in together(part.pod.template, part.at_a_time):
         fitting, largest = 0, 0
-        for domain in nodes.domains(key, _MOST_DOMAINS):
-            room = nodes.room_for(part.needed, where & domain, wanted)
+        for room in nodes.rooms_for(part.needed, where, key, _MOST_DOMAINS):
             fitting, largest = fitting + (room >= wanted), max(largest, room)
             if fitting == groups:
                 break

@@ -1,15 +1,21 @@
-"""The real kube-scheduler never starts a whole gang that gpufence calls too large."""
+"""What gpufence says of whole gangs and of stranded devices, against the real kube-scheduler."""
 
 from __future__ import annotations
 
 import random
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from controlplane.cluster import ControlPlane
+from controlplane.devices import device_class
+from controlplane.fence import following
 from controlplane.objects import node
 from controlplane.placing import place
+from controlplane.versions import CLAIMS
 from policies.engine import decide
 from policies.facts import Facts
 from specs import default_spec, policy_of
@@ -23,13 +29,19 @@ JSON = dict[str, Any]
 
 CLUSTERS = 50
 GPU, PRESENT = "nvidia.com/gpu", "nvidia.com/gpu.present"
+CHANNEL = "compute-domain-default-channel.nvidia.com"
 
 
 def gpu_nodes(name: str, choose: random.Random) -> list[JSON]:
     return [
         node(
             f"{name}-{number}",
-            labels={PRESENT: "true", "cluster": name, "zone": choose.choice("ab")},
+            labels={
+                PRESENT: "true",
+                "cluster": name,
+                "zone": choose.choice("ab"),
+                "rack": f"{name}-{choose.choice('ab')}",
+            },
             resources={GPU: str(choose.choice((1, 2, 4, 8, 8)))},
         )
         for number in range(choose.randint(1, 4))
@@ -37,16 +49,21 @@ def gpu_nodes(name: str, choose: random.Random) -> list[JSON]:
 
 
 def gang(name: str, choose: random.Random) -> JSON:
-    """Return a JobSet with one to three templates."""
+    """Return a JobSet with one to three templates, some of which need one rack."""
     jobs = []
     for number in range(choose.choice((1, 1, 2, 3))):
         zone = {"zone": choose.choice("ab")} if choose.random() < 0.3 else {}
         devices = {"limits": {GPU: choose.choice((1, 2, 3, 4, 8))}}
+        labels = {"part": f"{name}-{number}"}
+        term = {"labelSelector": {"matchLabels": labels}, "topologyKey": "rack"}
+        terms = [term] if choose.random() < 0.3 else []
         pod = {
             "nodeSelector": {"cluster": name, **zone},
+            "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
             "containers": [{"name": "main", "image": "registry.example/app", "resources": devices}],
         }
-        job = {"parallelism": choose.randint(1, 5), "template": {"spec": pod}}
+        template = {"metadata": {"labels": labels}, "spec": pod}
+        job = {"parallelism": choose.randint(1, 5), "template": template}
         jobs.append({"name": f"job-{number}", "template": {"spec": job}})
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -56,10 +73,17 @@ def gang(name: str, choose: random.Random) -> JSON:
     }
 
 
-def is_too_large(gang: JSON, facts: Facts) -> bool:
+def findings(obj: JSON, facts: Facts, rule: str) -> list[str]:
     policy = policy_of(default_spec())
-    found = decide(workload(gang, policy), policy, facts=facts).findings
-    return any(finding.rule == "oversized-gang" for finding in found)
+    found = decide(workload(obj, policy), policy, facts=facts).findings
+    return [finding.detail for finding in found if finding.rule == rule]
+
+
+def facts_of(nodes: list[JSON]) -> Facts:
+    state = ClusterState(policy_of(default_spec()))
+    for obj in nodes:
+        put(state, obj)
+    return state.facts({"nodes"})
 
 
 @pytest.mark.slow("waits for the scheduler to place 270 Pods")
@@ -68,27 +92,110 @@ def test_a_gang_that_is_called_too_large_never_starts_wholly(
 ) -> None:
     choose = random.Random(74)
     names = [f"cluster-{number}" for number in range(CLUSTERS)]
-    nodes = {name: gpu_nodes(name, choose) for name in names}
+    nodes = [each for name in names for each in gpu_nodes(name, choose)]
     gangs = {name: gang(name, choose) for name in names}
-    state = ClusterState(policy_of(default_spec()))
-    for obj in (each for of_cluster in nodes.values() for each in of_cluster):
-        put(state, obj)
-    facts = state.facts({"nodes"})
-    owners, pods = [], []
+    facts = facts_of(nodes)
+    owners, pods = list[str](), []
     for name in names:
         for job in gangs[name]["spec"]["replicatedJobs"]:
             spec = job["template"]["spec"]
-            for _ in range(spec["parallelism"]):
-                owners.append(name)
-                pods.append((namespace, spec["template"]["spec"]))
-    with control_plane.nodes(*(each for of_cluster in nodes.values() for each in of_cluster)):
+            template, count = spec["template"], spec["parallelism"]
+            owners += [name] * count
+            pods += [(namespace, template["spec"], template["metadata"]["labels"])] * count
+    with control_plane.nodes(*nodes):
         outcome = place(control_plane, pods)
     waiting = {owners[number] for number in outcome.pending}
-    large = {name for name in names if is_too_large(gangs[name], facts)}
-    alike = {name for name in names if len(gangs[name]["spec"]["replicatedJobs"]) == 1}
+    large = {name for name in names if findings(gangs[name], facts, "oversized-gang")}
+    in_racks = {name for name in names if "labelSelector" in str(gangs[name])}
+    alike = {name for name in names if len(gangs[name]["spec"]["replicatedJobs"]) == 1} - in_racks
     fits_one = {owners[number] for number in outcome.bound}
     print(f"\n{len(large)} of {CLUSTERS} gangs are too large, {len(waiting)} wait; {outcome}"[:300])
     assert large <= waiting
     # Of equal Pods, it tells each that has room for one and not for all.
     assert alike & waiting & fits_one <= large
     assert 10 < len(large) < CLUSTERS - 10
+    assert len(large & in_racks) > 3
+
+
+@pytest.mark.slow("waits for the scheduler to place 200 Pods")
+def test_as_many_devices_are_of_use_as_a_pod_does_not_strand(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    """Other Pods use a fourth of the share of a device, each with one device."""
+    choose = random.Random(74)
+    nodes, pods, owners, stranded = list[JSON](), [], list[str](), dict[str, int]()
+
+    def pod(name: str, devices: int, cpu: int, memory: int, **fields: Any) -> JSON:
+        requests = {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}
+        resources = {"limits": {GPU: devices}, "requests": requests}
+        container = {"name": "main", "image": "registry.example/app", "resources": resources}
+        return {"nodeSelector": {"cluster": name}, "containers": [container], **fields}
+
+    for number in range(CLUSTERS):
+        name, devices = f"strand-{number}", choose.choice((2, 4, 8))
+        cpu, memory = devices * choose.choice((4, 8, 16)), devices * choose.choice((8, 64))
+        room = {GPU: str(devices), "cpu": str(cpu), "memory": f"{memory}Gi"}
+        nodes.append(node(name, labels={PRESENT: "true", "cluster": name}, resources=room))
+        taken = choose.choice((0.1, 0.8, 0.97, 1)), choose.choice((0.1, 0.8, 0.97, 1))
+        count = choose.randint(1, devices)
+        spec = pod(name, count, int(1000 * cpu * taken[0]), int(1024 * memory * taken[1]))
+        obj = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hog"}, "spec": spec}
+        found = findings(obj, facts_of(nodes[-1:]), "stranded-devices")
+        [text] = re.findall(r"too little for (\d+) of", found[0]) if found else ["0"]
+        stranded[name] = devices - count - int(text)
+        pods.append((namespace, {**spec, "nodeName": name}))
+        share = pod(name, 1, 1000 * cpu // devices // 4, 1024 * memory // devices // 4)
+        pods += [(namespace, share)] * (devices - count)
+        owners += [""] + [name] * (devices - count)
+    with control_plane.nodes(*nodes):
+        outcome = place(control_plane, pods)
+    ran = [owners[number] for number in outcome.bound]
+    print(f"\nof use: {sum(stranded.values())}, used: {len(ran) - CLUSTERS}, {outcome}"[:200])
+    assert {name: ran.count(name) for name in stranded} == stranded
+    assert len(outcome.pending) > CLUSTERS
+
+
+@CLAIMS
+def test_the_client_sees_each_warning_and_no_action_denies(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    policy = default_spec()
+    policy["rules"] |= {"oversized-gang": "enforce", "stranded-devices": "enforce"}
+    container: JSON = {"name": "main", "image": "registry.example/app"}
+
+    def applied(kind: str, name: str, spec: JSON, version: str = "v1") -> str:
+        obj = {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+        arguments = ("apply", "-n", namespace, "-f", "-")
+        return control_plane.kubectl(*arguments, stdin=yaml.safe_dump(obj)).stderr
+
+    def pod(**resources: Any) -> JSON:
+        limits = {"limits": {GPU: 1}, **resources}
+        return {"restartPolicy": "Never", "containers": [{**container, "resources": limits}]}
+
+    labels = {PRESENT: "true"}
+    nodes = [node(f"gpu-{n}", labels=labels, resources={GPU: "4"}) for n in range(2)]
+    requests = [{"name": "channel", "exactly": {"deviceClassName": CHANNEL}}]
+    with (
+        control_plane.nodes(*nodes),
+        device_class(control_plane, CHANNEL),
+        following(control_plane, tmp_path, policy),
+    ):
+        applied(
+            "ResourceClaimTemplate",
+            "channel",
+            {"spec": {"devices": {"requests": requests}}},
+            "resource.k8s.io/v1",
+        )
+        claims = [{"name": "channel", "resourceClaimTemplateName": "channel"}]
+        job = {"parallelism": 9, "completions": 9, "template": {"spec": pod()}}
+        warnings = [
+            applied("Job", "train", job, "batch/v1"),
+            applied("Pod", "hog", pod(requests={"cpu": "16"})),
+            applied(
+                "Pod", "domain", {**pod(claims=[{"name": "channel"}]), "resourceClaims": claims}
+            ),
+        ]
+    print("".join(["\n", *warnings]))
+    assert "runs 9 Pods with 1 nvidia.com/gpu each at a time" in warnings[0]
+    assert "too little for 3 of the other 3" in warnings[1]
+    assert "the only IMEX channel of its node" in warnings[2]

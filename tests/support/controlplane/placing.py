@@ -38,14 +38,17 @@ class Outcome:
         )
 
 
-def place(cluster: ControlPlane, pods: Sequence[tuple[str, JSON]]) -> Outcome:
-    """Create Pods, given by namespace and spec; delete them once all are decided about.
+def place(
+    cluster: ControlPlane, pods: Sequence[tuple[str, JSON] | tuple[str, JSON, JSON]]
+) -> Outcome:
+    """Create Pods, given by namespace, spec and labels; delete them once all are decided about.
 
     A Pod that the API server finds invalid has no outcome.
     """
     outcome = Outcome()
-    for number, (namespace, spec) in enumerate(pods):
-        pod = {"metadata": {"name": f"pod-{number}"}, "spec": spec}
+    for number, (namespace, spec, *labels) in enumerate(pods):
+        metadata = {"name": f"pod-{number}", "labels": labels[0] if labels else {}}
+        pod = {"metadata": metadata, "spec": spec}
         try:
             cluster.api.request("POST", _pods(namespace), pod)
             outcome.nodes[number] = ""
@@ -54,7 +57,7 @@ def place(cluster: ControlPlane, pods: Sequence[tuple[str, JSON]]) -> Outcome:
                 outcome.denials[number] = str(error)
             elif error.status != HTTPStatus.UNPROCESSABLE_ENTITY:
                 raise AssertionError(f"{error}, of {spec}") from error
-    namespaces = {namespace for namespace, _ in pods}
+    namespaces = {namespace for namespace, *_ in pods}
 
     def decided() -> bool:
         for namespace in namespaces:
