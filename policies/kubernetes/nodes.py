@@ -118,6 +118,8 @@ class NodeIndex:
         self._labels = _Table()
         self._taints = _Table()
         self._devices = _Table()
+        self._shapes = _Table()
+        """As ``_devices``, with the room of the nodes."""
         self._published = _Table()
         self._having = _Table()
         self._derived: tuple[object, Any] | None = None
@@ -245,7 +247,7 @@ class NodeIndex:
 
     def offering(self, resource: str, count: int = 1) -> NodeSet:
         """Return the nodes that offer so many devices of the resource; ``count`` is above 0."""
-        enough = [shape for shape in self._devices.values(resource) if shape.devices >= count]
+        enough = [offered for offered in self._devices.values(resource) if offered >= count]
         return self._devices.with_one_of(resource, enough)
 
     def published(self) -> Iterable[str]:
@@ -260,20 +262,29 @@ class NodeIndex:
         """Return the nodes that have devices of this name themselves, free or not."""
         return self._having.with_key(name)
 
-    def shapes(self, resource: str, numbers: NodeSet = -1) -> list[Shape]:
+    def shapes(self, resource: str, numbers: NodeSet) -> list[Shape]:
         """Return the shapes of the nodes of the set that offer the resource, each once."""
-        values = self._devices.values(resource)
-        return [each for each in values if self._devices.with_value(resource, each) & numbers]
+        return [
+            shape
+            for shape in self._shapes.values(resource)
+            if self._shapes.with_value(resource, shape) & numbers
+        ]
+
+    def smallest_room(self, resource: str) -> Room:
+        """Return the least CPU and the least memory of all nodes that offer the resource."""
+        rooms = [shape.room for shape in self._shapes.values(resource)]
+        return Room(*map(min, zip(*rooms, strict=True))) if rooms else UNKNOWN_ROOM
 
     def offers(self, resource: str, numbers: NodeSet) -> list[int]:
         """Return the numbers of devices of the resource that nodes of the set offer."""
-        return [shape.devices for shape in self.shapes(resource, numbers)]
+        values = self._devices.values(resource)
+        return [n for n in values if self._devices.with_value(resource, n) & numbers]
 
     def total_offer(self, resource: str, numbers: NodeSet) -> int:
         """Return how many devices of the resource the nodes offer in all."""
         return sum(
-            shape.devices * (self._devices.with_value(resource, shape) & numbers).bit_count()
-            for shape in self._devices.values(resource)
+            count * (self._devices.with_value(resource, count) & numbers).bit_count()
+            for count in self._devices.values(resource)
         )
 
     def room_for(self, needed: Mapping[str, int], numbers: NodeSet, most: int) -> int:
@@ -296,10 +307,10 @@ class NodeIndex:
         by_room: dict[int, NodeSet] = {maxsize: numbers}
         for name, count in needed.items():
             split: defaultdict[int, NodeSet] = defaultdict(int)
-            for shape in self.shapes(name):
-                own = self._devices.with_value(name, shape)
+            for offered in self._devices.values(name):
+                own = self._devices.with_value(name, offered)
                 for room, nodes in by_room.items():
-                    split[min(room, shape.devices // count)] |= nodes & own
+                    split[min(room, offered // count)] |= nodes & own
             by_room = split
         return by_room
 
@@ -332,9 +343,9 @@ class NodeIndex:
         for key in {taint.key for taint in node.taints}:
             own = frozenset(taint for taint in node.taints if taint.key == key)
             entries.add((self._taints, key, own))
-        entries.update(
-            (self._devices, name, Shape(n, node.room)) for name, n in node.offers.items()
-        )
+        for name, count in node.offers.items():
+            entries.add((self._devices, name, count))
+            entries.add((self._shapes, name, Shape(count, node.room)))
         entries.update((self._published, name, True) for name in node.published)
         entries.update((self._having, name, True) for name in node.devices)
         return entries

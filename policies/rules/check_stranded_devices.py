@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from policies.context import Context
 from policies.finding import Finding
-from policies.kubernetes.nodes import NodeIndex, NodeSet, Shape
+from policies.kubernetes.nodes import NodeIndex, NodeSet, Room, Shape
 from policies.kubernetes.pod import Pod, host_peaks
 from policies.reach import can_be_added, selected_nodes
 from policies.requests import claimed_of_host, needed_devices
@@ -72,12 +72,16 @@ def _beside_channel(pod: Pod, path: str, context: Context, nodes: NodeIndex) -> 
 def _beside_host(pod: Pod, context: Context, nodes: NodeIndex) -> Iterator[Finding]:
     """Yield a finding if the Pod leaves too little CPU or memory on the node that suits it best."""
     needed = needed_devices(pod, context)
-    peaks = zip(_HOST, host_peaks(pod.spec), strict=True)
-    taken = tuple(n + claimed_of_host(pod, host, context) for host, n in peaks)
+    cpu, memory = host_peaks(pod.spec)
+    taken = Room(
+        cpu + claimed_of_host(pod, "cpu", context), memory + claimed_of_host(pod, "memory", context)
+    )
     found: Finding | None = None
     for name, count in needed.items():
-        # For speed: most Pods leave enough on every node.
-        if not any(_stranded(shape, count, taken)[0] for shape in nodes.shapes(name)):
+        # For speed: three fourths of the smallest node leave enough on every node.
+        smallest = nodes.smallest_room(name)
+        most = (_LEAST - 1) / _LEAST
+        if taken.cpu <= smallest.cpu * most and taken.memory <= smallest.memory * most:
             return
         shapes = nodes.shapes(name, _selected(pod, context, nodes) & nodes.offering(name, count))
         fitting = [shape for shape in shapes if _fits(shape, taken)]
@@ -102,11 +106,11 @@ def _beside_host(pod: Pod, context: Context, nodes: NodeIndex) -> Iterator[Findi
         yield found
 
 
-def _fits(shape: Shape, taken: tuple[int, ...]) -> bool:
+def _fits(shape: Shape, taken: Room) -> bool:
     return all(room >= n or not room for room, n in zip(shape.room, taken, strict=True))
 
 
-def _stranded(shape: Shape, count: int, taken: tuple[int, ...]) -> tuple[int, int]:
+def _stranded(shape: Shape, count: int, taken: Room) -> tuple[int, int]:
     """Return how many other devices of the node are useless, and for lack of what.
 
     An unknown room has enough for all.
