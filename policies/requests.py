@@ -262,13 +262,13 @@ def _number(ask: Ask, pool: Pool, scope: Scope) -> float:
 def offered_by(pool: Pool, scope: Scope) -> list[str]:
     """Return the names by which Pods can request the pool's devices, as known nodes offer them."""
     nodes = scope.facts.nodes
-    names: list[str] = []
-    if nodes is not None:
-        numbers = nodes_of_pools(scope.policy, nodes).of(pool)
+    names = [*pool.resources.patterns]
+    if nodes is not None and (numbers := nodes_of_pools(scope.policy, nodes).of(pool)):
         own = sorted(name for name in nodes.resources() if name in pool.resources)
-        names = [name for name in own if nodes.offering(name) & numbers]
-    names = (names or pool.resources.patterns)[:_MOST_NAMES]
-    return names or [f"a claim on {min(pool.device_classes)}"]
+        offered = [name for name in own if nodes.offering(name) & numbers]
+        if offered or pool.device_classes:
+            names = offered
+    return names[:_MOST_NAMES] or [f"a claim on {min(pool.device_classes)}"]
 
 
 def claimed_of_host(pod: Pod, resource: str, scope: Scope) -> int:

@@ -191,6 +191,17 @@ def test_a_finding_about_where_a_pod_runs_is_no_denial(gpufence: Run) -> None:
     assert entry["why"].endswith("the next Pods do not run there")
 
 
+def test_a_workload_that_selects_a_node_pool_that_is_gone_is_named(gpufence: Run) -> None:
+    template = {"metadata": {"labels": GPU_NODE["metadata"]["labels"]}, "spec": {}}
+    pool = obj("NodePool", "gpu", "karpenter.sh/v1", spec={"template": template})
+    gone = workload("none", "train")
+    gone["metadata"]["namespace"] = "ml"
+    gone["spec"]["template"]["spec"]["nodeSelector"] = {"karpenter.sh/nodepool": "gone"}
+    [line] = adopted(gpufence, pool, gone)["scheduling"]
+    assert line.startswith("ml/deployments.apps/train: no known node of the pool meets the node")
+    assert "karpenter.sh/nodepool=gone" in line
+
+
 def test_pods_that_were_made_alike_are_one_line(gpufence: Run) -> None:
     spec = workload("none", "train")["spec"]["template"]["spec"]
     pods = [obj("Pod", f"jupyter-{name}", "v1", "ml", spec=spec) for name in "abc"]

@@ -333,6 +333,8 @@ def test_published_devices_of_nodes_without_labels_are_a_pool_that_says_its_pric
         "taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
     }
     assert "Pods that tolerate every taint are denied" in said
+    [pool], _ = pools_of(gpufence, DRIVEN.replace("  extendedResourceName: nvidia.com/gpu\n", ""))
+    assert "resources" not in pool, "no class says that Pods can request it by a resource"
     labeled = NODE.replace('cpu: "8"', 'nvidia.com/gpu: "8"')
     found, said = pools_of(gpufence, f"{DRIVEN}---\n{labeled}")
     assert [pool["nodeSelector"] for pool in found] == [

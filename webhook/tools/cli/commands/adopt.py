@@ -25,6 +25,7 @@ from policies.policy import EffectiveHardening, Hardening, Policy
 from policies.rules import (
     check_needs_root,
     check_system_priority,
+    check_unschedulable_gpu_pod,
     set_restricted_security_context,
 )
 from policies.rules.set_restricted_security_context import HOME_SIZE
@@ -364,6 +365,7 @@ def _sections(adoption: Adoption) -> Iterator[tuple[str, str, Sequence[str]]]:
     nodes = [f"{node.name}: {finding.reason}" for node in audit.nodes for finding in node.findings]
     others: list[tuple[str, str, Sequence[str]]] = [
         ("Running GPU Pods by user", "user", [*_users(audit.users)]),
+        ("Scheduling of GPU workloads", "problem", [*_scheduling(audit)]),
         ("GPU stack", "problem", [*map(str, audit.stack)]),
         ("GPU nodes", "problem", nodes),
         ("Exempt from the policy", "namespace", adoption.exempt),
@@ -421,6 +423,7 @@ def _document(adoption: Adoption) -> JSONObject:
         "pods": audit.pods,
         **found,
         "gpuPodsByUser": {str(user): count for user, count in audit.users.items()},
+        "scheduling": [*_scheduling(audit)],
         "gpuStack": [*map(str, audit.stack)],
         "nodes": [
             {"name": node.name, "reason": finding.reason}
@@ -436,6 +439,14 @@ def _document(adoption: Adoption) -> JSONObject:
 def _flow(settings: JSONObject) -> str:
     """Return settings as YAML in one line."""
     return f"{{{', '.join(f'{key}: {value}' for key, value in settings.items())}}}"
+
+
+def _scheduling(audit: Audit) -> Iterator[str]:
+    """Yield what keeps the Pods of workloads Pending, with gpufence or without it."""
+    for subject in audit.subjects:
+        for finding in subject.decision.findings:
+            if finding.rule == check_unschedulable_gpu_pod.ID:
+                yield f"{subject.place}: {finding.reason}: {finding.detail}"
 
 
 def _users(users: Counter[int | None]) -> Iterator[str]:

@@ -70,10 +70,12 @@ class PoolDraft:
     def resources(self) -> list[str]:
         """The resources of the nodes; those of MIG as one pattern.
 
-        A template that names no devices promises the vendor's.
+        Nodes whose devices are unknown promise the vendor's resource, and so do templates, unless
+        the nodes of the pool have devices that a DRA driver publishes, and no others.
         """
         names = {name for member in self.members for name in member.devices}
-        if not names or any(each.is_template and not each.devices for each in self.members):
+        unknown = any(each.is_template and not each.devices for each in self.members)
+        if unknown and names or not any(names or each.classes for each in self.members):
             names.add(self.vendor.resource)
         names.update(self.fractional_resources, *(member.provided for member in self.members))
         mig = "nvidia.com/mig-"
