@@ -7,11 +7,13 @@ validate`` prints the sentences, ``kubectl apply`` shows them as warnings.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from policies.kubernetes.kinds import CORE_WORKLOADS
+from policies.kubernetes.pod_security.view import VERSIONS
 from policies.kubernetes.quantity import parse_quantity
-from policies.policy import Actions, ExceptionEntry, Policy, Pool
+from policies.policy import Actions, EffectiveHardening, ExceptionEntry, Hardening, Policy, Pool
 from policies.reach import HOST
 from policies.vendors import known_vendors
 from policies.vocabulary import exclusion
@@ -132,8 +134,7 @@ def _labels(pool: Pool, _policy: Policy) -> Iterator[Doubt]:
 
 
 def _amounts(pool: Pool, _policy: Policy) -> Iterator[Doubt]:
-    sizes = [(".hardening.home", pool.hardening.home if pool.hardening else None)]
-    sizes += [
+    sizes = [
         (f".requires[{index}].maxMemoryPerDevice", each.max_memory_per_device)
         for index, each in enumerate(pool.requires)
     ]
@@ -232,15 +233,49 @@ def _denies(actions: Actions) -> bool:
     return any(actions[rule] == "enforce" for rule in fences)
 
 
+def _hardenings(policy: Policy) -> Iterator[tuple[str, Hardening]]:
+    """Yield each place with security settings, in the order of the fields."""
+    yield "hardening", policy.hardening
+    for name, settings in (
+        ("pools", [each.hardening for each in policy.pools]),
+        ("overrides", [each.hardening for each in policy.overrides]),
+    ):
+        for index, own in enumerate(settings):
+            if own:
+                yield f"{name}[{index}].hardening", own
+
+
 def _sizes(policy: Policy) -> Iterator[Doubt]:
-    yield from _too_small([("hardening.home", policy.hardening.home)])
-    yield from _too_small(
-        [
-            (f"overrides[{index}].hardening.home", each.hardening.home)
-            for index, each in enumerate(policy.overrides)
-            if each.hardening
-        ]
-    )
+    yield from _too_small([(f"{path}.home", own.home) for path, own in _hardenings(policy)])
+
+
+def _profiles(policy: Policy) -> Iterator[Doubt]:
+    """Name profiles that warn about nothing, and versions that deny what the policy adds."""
+    general = policy.effective_hardening
+    of_pools = {each.hardening.level for each in policy.pools if each.hardening} - {None}
+    for path, own in _hardenings(policy):
+        found = general.with_settings(own)
+        levels = {found.level} if own.level else {found.level, *of_pools}
+        if own.warn not in (None, "off") and not any(
+            replace(found, level=level or found.level).warns for level in levels
+        ):
+            yield Doubt(
+                f"{path}.warn",
+                f"{own.warn} has no effect, because the level, {found.level}, denies as much. Set "
+                "a weaker level, or remove warn",
+            )
+        if (own.version or own.host_users is False) and _denies_every_user(found):
+            yield Doubt(
+                path,
+                "denies GPU Pods that set no user, because hostUsers: false counts from version "
+                "v1.35 of the profile on. Set a newer version, or remove hostUsers",
+            )
+
+
+def _denies_every_user(own: EffectiveHardening) -> bool:
+    """Return whether Pods get a user namespace, which the pinned profile does not consider."""
+    older = VERSIONS[: VERSIONS.index("v1.35")]
+    return own.level == "restricted" and own.host_users is False and own.version in older
 
 
 def _exemptions(policy: Policy) -> Iterator[Doubt]:
@@ -347,6 +382,7 @@ _OF_POLICY: tuple[Callable[[Policy], Iterator[Doubt]], ...] = (
     _overlaps,
     _failure_policy,
     _sizes,
+    _profiles,
     _exemptions,
     _exceptions,
 )

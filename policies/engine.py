@@ -363,6 +363,9 @@ def _findings(
     for rule in rules:
         try:
             for finding in rule.check(pod, context):
+                if finding.action != "enforce" and len(findings) >= most:
+                    # It only warns, under a rule that denies: it is left out.
+                    continue
                 findings.append(_with_action(finding, actions))
                 _check_number(findings, most)
         except Exception as error:

@@ -114,6 +114,7 @@ def _subject_matter(finding: Finding) -> tuple[str, ...]:
     """Return what a finding has in common with the same finding of the old object.
 
     Subjects are compared apart; without subjects, the detail tells. Paths do not count: an entry
-    that moved in its list is not a new finding.
+    that moved in its list is not a new finding. A finding that only warned is none that denies.
     """
-    return finding.rule, finding.reason, "" if finding.subjects else finding.detail
+    detail = "" if finding.subjects else finding.detail
+    return finding.rule, finding.action, finding.reason, detail

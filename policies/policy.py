@@ -13,6 +13,7 @@ from datetime import date
 from functools import cached_property, reduce
 from itertools import islice, permutations
 from operator import or_
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from policies.finding import ACTIONS, Action, Mode, limited
@@ -48,9 +49,11 @@ from policies.kubernetes.field_types import (
     before,
     described,
     nested,
+    one_of,
     snake_case,
 )
 from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
+from policies.kubernetes.pod_security.view import LATEST_VERSION, VERSIONS
 from policies.kubernetes.quantity import is_extended_resource_name
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Alternative, Taint, accepts
 from policies.kubernetes.selector import (
@@ -70,6 +73,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationInfo
 
 ProfileLevel = Literal["restricted", "baseline", "off"]
+ProfileVersion = Annotated[str, one_of(LATEST_VERSION, *VERSIONS)]
 FailurePolicy = Literal["Fail", "Ignore"]
 """What API servers do with Pods that use GPU nodes while no replica answers: deny or allow."""
 
@@ -299,6 +303,11 @@ class Hardening(Part):
     level: InReplica[ProfileLevel | None] = None
     """The Pod Security profile that GPU Pods must meet. off accepts every security context. The
     default is restricted."""
+    warn: InReplica[ProfileLevel | None] = None
+    """A stricter profile, which denies no Pod: gpufence warns about what it would reject in
+    addition. off, the default, warns about nothing."""
+    version: InReplica[ProfileVersion | None] = None
+    """The version of both profiles. latest, the default, is that of the cluster's Kubernetes."""
     run_as_user: InReplica[UserIDOrNone] = None
     """The user ID for Pods that set none, or none to leave the user to the image. The default is
     65532."""
@@ -322,6 +331,8 @@ class EffectiveHardening:
     """The security settings of a Pod, each from the last place that sets it."""
 
     level: ProfileLevel = "restricted"
+    warn: ProfileLevel = "off"
+    version: str = LATEST_VERSION
     run_as_user: int | None = 65532
     """``None`` leaves the user to the image."""
     run_as_group: int | None = None
@@ -335,6 +346,11 @@ class EffectiveHardening:
         if given.get("run_as_user") == NO_USER:
             given["run_as_user"] = None
         return replace(self, **given) if given else self
+
+    @property
+    def warns(self) -> bool:
+        """Whether the profile that only warns is the stricter one."""
+        return self.warn != "off" and _LEVELS.index(self.warn) < _LEVELS.index(self.level)
 
     @property
     def settings(self) -> Hardening:
@@ -682,8 +698,8 @@ class Actions:
 
     ``written`` are the actions without the limit. By these actions, ``reported`` are the rules that
     warn or audit, and ``off`` those that are off. What ``hardening`` sets counts in the namespaces
-    before what the pools and the policy set. ``levels`` are those that unknown labels may set: of
-    all, the strictest counts.
+    before what the pools and the policy set. ``possible`` has by field the profiles and versions
+    that unknown labels may set: of all profiles, the strictest counts, and of versions, each.
     """
 
     def __init__(
@@ -691,14 +707,14 @@ class Actions:
         written: Mapping[str, Action],
         mode: Mode,
         hardening: Hardening | None = None,
-        levels: Sequence[ProfileLevel] = (),
+        possible: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     ) -> None:
         self.written = written
         self.reported = frozenset(r for r, a in written.items() if a in ("warn", "audit"))
         self.off = frozenset(r for r, a in written.items() if a == "off")
         self.mode = mode
         self.hardening = hardening
-        self.levels = levels
+        self.possible = possible
 
     def __getitem__(self, rule: str) -> Action:
         action = self.written[rule]
@@ -951,17 +967,17 @@ class Policy(Part):
                 if index >= last.get(name, 0):
                     values[name] = [*(() if is_certain else values.get(name, [None])), value]
         rules, mode, hardening = dict(self.rules), self.mode, dict[str, Any]()
-        levels: tuple[ProfileLevel, ...] = ()
+        possible = dict[str, Sequence[Any]]()
         for name, found in values.items():
             if name == "mode":
                 mode = min((each or mode for each in found), key=ACTIONS.index)
             elif name in rules:
                 rules[name] = min((each or rules[name] for each in found), key=ACTIONS.index)
             else:
-                hardening[name] = found[0]
-                levels = (*levels, *(found[1:] if name == "level" else ()))
+                hardening[name], *others = found
+                possible |= {name: others} if others else {}
         own = Hardening(**hardening) if any(v is not None for v in hardening.values()) else None
-        made = Actions(rules, mode, own, levels)
+        made = Actions(rules, mode, own, possible)
         if len(self._known_actions) < _MOST_KNOWN:
             self._known_actions[key] = made
         return made
@@ -1078,7 +1094,7 @@ class Policy(Part):
         """Return the security settings of a Pod with devices of these pools.
 
         Each is that of the namespace's overrides, whose ``actions`` these are, or else of the pool,
-        or else of the policy. Of several pools, the one with the strictest level counts.
+        or else of the policy. Of several pools, the one with the strictest profiles counts.
         """
         general = self.effective_hardening
         if not self._hardens_differently:
@@ -1086,9 +1102,17 @@ class Policy(Part):
         own = actions.hardening
         of_pools = [general.with_settings(pool.hardening).with_settings(own) for pool in pools]
         strictest = min(
-            of_pools or [general.with_settings(own)], key=lambda each: _LEVELS.index(each.level)
+            of_pools or [general.with_settings(own)],
+            key=lambda each: [*map(_LEVELS.index, (each.level, each.warn))],
         )
-        return replace(strictest, level=min((strictest.level, *actions.levels), key=_LEVELS.index))
+        if not actions.possible:
+            return strictest
+        profiles = {
+            name: min((getattr(strictest, name), *possible), key=_LEVELS.index)
+            for name, possible in actions.possible.items()
+            if name in ("level", "warn")
+        }
+        return replace(strictest, **profiles)
 
     def pools_of_resource(self, name: str) -> tuple[Pool, ...]:
         """Return the pools that offer the extended resource; none if the API rejects its name."""

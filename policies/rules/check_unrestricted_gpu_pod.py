@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from copy import deepcopy
 
 from policies.context import Context
-from policies.facts import Facts
-from policies.finding import Finding
+from policies.finding import Action, Finding
 from policies.kubernetes.editor import Editor
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.pod_security import violations
-from policies.kubernetes.pod_security.view import NEWEST, Versions
+from policies.kubernetes.pod_security import Level, violations
+from policies.kubernetes.pod_security.view import LATEST_VERSION, NEWEST, Versions, Violation
 from policies.rules import set_restricted_security_context
 
 ID = "unrestricted-gpu-pod"
@@ -22,26 +21,40 @@ _PINNED = re.compile(r"v1\.(\d{1,4})")
 
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
-    """Yield a finding for each control of the profile that the Pod fails."""
-    level = context.hardening.level
-    if level == "off":
-        return
-    completed = context.actions.written.get(set_restricted_security_context.ID) == "enforce"
-    if set_restricted_security_context.ID in context.excepted:
-        # What the mutation would add is not missing.
-        pod = _completed(pod, context)
-    versions = _versions(context.facts)
+    """Yield a finding for each control of the profiles that the Pod fails."""
+    hardening = context.hardening
+    versions = _versions(hardening.version, context)
+    rejected: set[tuple[str, str]] = set()
+    level: Level | None = None if hardening.level == "off" else hardening.level
+    if level:
+        completed = context.actions.written.get(set_restricted_security_context.ID) == "enforce"
+        if set_restricted_security_context.ID in context.excepted:
+            # What the mutation would add is not missing.
+            pod = _completed(pod, context)
+        for violation in violations(pod, level, versions, completed=completed):
+            rejected |= violation.rejected
+            yield _finding(violation, pod, level, versions, "enforce")
+    if hardening.warn != "off" and hardening.warns:
+        for violation in violations(pod, hardening.warn, versions, besides=level):
+            # A control of both profiles rejects more in the stricter one, or the same.
+            if not violation.rejected <= rejected:
+                yield _finding(violation, pod, hardening.warn, versions, "warn")
+
+
+def _finding(
+    violation: Violation, pod: Pod, level: Level, versions: Versions, action: Action
+) -> Finding:
     of = "" if versions.oldest >= NEWEST else f" of version v1.{versions.oldest}"
-    for violation in violations(pod, level, versions, completed=completed):
-        yield Finding(
-            ID,
-            pod.at(violation.path),
-            violation.reason,
-            f'{violation.found}; Pod Security "{level}"{of} accepts {violation.accepted}',
-            violation.remediation,
-            subjects=violation.subjects,
-            rejected=violation.rejected,
-        )
+    return Finding(
+        ID,
+        pod.at(violation.path),
+        violation.reason,
+        f'{violation.found}; Pod Security "{level}"{of} accepts {violation.accepted}',
+        violation.remediation,
+        action,
+        subjects=violation.subjects,
+        rejected=violation.rejected,
+    )
 
 
 def _completed(pod: Pod, context: Context) -> Pod:
@@ -53,15 +66,18 @@ def _completed(pod: Pod, context: Context) -> Pod:
     return copy
 
 
-def _versions(facts: Facts) -> Versions:
-    """Return the version of the cluster, and the one that the namespace pins.
+def _versions(given: str, context: Context) -> Versions:
+    """Return the version of the policy, and the one that the namespace enforces.
 
-    A label of the namespace cannot relax the policy: the Pod must meet both.
+    A label of the namespace cannot relax the policy: the Pod must meet both. So it must meet each
+    version that the policy has for the namespace if its unknown labels decide.
     """
-    own = NEWEST if facts.kubernetes is None else facts.kubernetes
+    facts = context.facts
+    named = [given, *context.actions.possible.get("version", ())]
     labels = facts.namespace_labels or {}
-    if labels.get(_ENFORCE) not in ("baseline", "restricted"):
-        return Versions(own, own)
-    pinned = _PINNED.fullmatch(labels.get(f"{_ENFORCE}-version", ""))
-    other = int(pinned[1]) if pinned else own
-    return Versions(min(own, other), max(own, other))
+    if labels.get(_ENFORCE) in ("baseline", "restricted"):
+        named.append(labels.get(f"{_ENFORCE}-version", LATEST_VERSION))
+    latest = NEWEST if facts.kubernetes is None else facts.kubernetes
+    pins = map(_PINNED.fullmatch, named)
+    minors = [int(pin[1]) if pin else latest for pin in pins]
+    return Versions(min(minors), max(minors))

@@ -73,7 +73,7 @@ def _with(change: Any) -> JSON:
 
 ACCEPTED = {
     "an unquoted off": _with(lambda spec: spec["rules"].update({"device-leak": False})),
-    "no user": _with(lambda spec: spec["hardening"].update(runAsUser="none")),
+    "no user": _with(lambda spec: spec["hardening"].update(runAsUser="none", version="v1.30")),
     "an amount as a number": _with(
         lambda spec: spec["pools"][0].update(requires=[{"maxCPUPerDevice": 16}])
     ),
@@ -121,6 +121,7 @@ INVALID = UNKNOWN | {
     ),
     "a word for a user": _with(lambda spec: spec["hardening"].update(runAsUser="root")),
     "root": _with(lambda spec: spec["hardening"].update(runAsUser=0)),
+    "an unknown version": _with(lambda spec: spec["hardening"].update(version="v1.99")),
     "a number as a label": _with(lambda spec: spec["pools"][0]["nodeSelector"].update(a=1)),
     "a name with a space": _with(lambda spec: spec["pools"][0].update(name="a b")),
     "two errors": _with(lambda spec: spec.update(mode="deny", failurePolicy="fail")),

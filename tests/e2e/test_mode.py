@@ -1,4 +1,4 @@
-"""The policy's mode on a real API server: audit changes and denies nothing, and delays little."""
+"""Warnings in place of denials on a real API server: of modes, and of a stricter profile."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import re
 import socket
 import time
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from controlplane.cluster import ControlPlane
 from controlplane.fence import running
@@ -86,3 +89,43 @@ def test_only_the_namespace_with_mode_enforce_is_fenced_and_waits_for_a_replica(
             assert not api.refusal(audited, gpu_pod)
         finally:
             fence.register()
+
+
+def test_a_profile_that_only_warns_warns_as_pod_security_does_and_denies_nothing(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    warn, version = "pod-security.kubernetes.io/warn", "v1.33"
+    labels = {warn: "restricted", f"{warn}-version": version}
+    namespace = control_plane.create_namespace("warned-", labels)
+    hardening = {"level": "baseline", "warn": "restricted", "version": version}
+    of_a_pod: dict[str, Any] = {
+        "nothing": {},
+        "root": {"securityContext": {"runAsUser": 0}},
+        "an NFS volume": {"volumes": [{"name": "a", "nfs": {"server": "nfs", "path": "/"}}]},
+        "a host path": {"volumes": [{"name": "a", "hostPath": {"path": "/data"}}]},
+        "a sysctl of 1.37": {
+            "securityContext": {"sysctls": [{"name": "net.ipv4.tcp_notsent_lowat", "value": "1"}]}
+        },
+    }
+    found = {}
+    spec = default_spec() | {"hardening": hardening}
+    with running(control_plane, tmp_path, spec) as fence, fence.registered():
+        for name, fields in of_a_pod.items():
+            made = {"apiVersion": "v1", "kind": "Pod", **pod({"nvidia.com/gpu": 1})}
+            made["spec"] |= fields
+            arguments = ("create", "--dry-run=server", "-n", namespace, "-f", "-")
+            done = control_plane.kubectl(*arguments, stdin=yaml.safe_dump(made), check=False)
+            own = done.stderr.count("Warning: unrestricted-gpu-pod: ")
+            [official] = re.findall(f'PodSecurity "restricted:{version}": (.*)', done.stderr)
+            is_denied = f'Pod Security "baseline" of version {version} accepts' in done.stderr
+            assert is_denied == bool(done.returncode), done.stderr
+            found[name] = (own, official.count("), ") + 1, is_denied)
+    print(found)
+    # A control that denies does not warn as well.
+    assert found == {
+        "nothing": (4, 4, False),
+        "root": (5, 5, False),
+        "an NFS volume": (5, 5, False),
+        "a host path": (4, 5, True),
+        "a sysctl of 1.37": (4, 5, True),
+    }

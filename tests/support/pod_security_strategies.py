@@ -290,7 +290,8 @@ def creatable_pods(draw: st.DrawFn, *, ephemeral: bool = False) -> JSON:
 
 HARDENING = st.builds(
     lambda user, group, volumes, home: Policy(
-        pools=(), hardening=Hardening("restricted", user, group, volumes, home=home)
+        pools=(),
+        hardening=Hardening(run_as_user=user, run_as_group=group, fs_group=volumes, home=home),
     ),
     st.sampled_from([None, 65532, 1000]),
     st.sampled_from([None, 3000]),

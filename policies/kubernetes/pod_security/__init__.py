@@ -115,16 +115,24 @@ _OTHERS = {
 
 
 def violations(
-    pod: Pod, level: Level, versions: Versions = LATEST, *, completed: bool = False
+    pod: Pod,
+    level: Level,
+    versions: Versions = LATEST,
+    *,
+    completed: bool = False,
+    besides: Level | None = None,
 ) -> list[Violation]:
     """Return a violation for each control of the level that the Pod fails in one of the versions.
 
     With ``completed``, without those that another violation causes (see ``PodView``): none are left
-    if and only if the official library accepts the Pod.
+    if and only if the official library accepts the Pod. With ``besides``, without the
+    controls that this level has as well.
     """
     seen = view(pod, versions, completed=completed)
     hardened = is_hardened(seen) and not bad_annotations(pod.annotations)
     controls = (_OTHERS if hardened else CONTROLS)[level]
+    if besides:
+        controls = tuple(each for each in controls if each not in CONTROLS[besides])
     return [
         violation._replace(control=name_of(control))
         for control in controls

@@ -30,8 +30,11 @@ class Versions(NamedTuple):
     newest: int
 
 
-NEWEST = 37
-"""The newest minor version whose profiles are known."""
+OLDEST, NEWEST = 30, 37
+"""The minor versions whose profiles are known."""
+VERSIONS = tuple(f"v1.{minor}" for minor in range(OLDEST, NEWEST + 1))
+LATEST_VERSION = "latest"
+"""In place of a version: that of the cluster."""
 LATEST = Versions(NEWEST, NEWEST)
 
 

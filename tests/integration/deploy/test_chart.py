@@ -255,16 +255,17 @@ def test_the_namespace_guard_covers_names_for_which_the_policy_is_relaxed(helm: 
         {"namespaces": ["a", "mode-*"], "mode": "audit"},
         {"namespaces": ["rule-*"], "rules": {"pool-trespass": off}},
         {"namespaces": ["level-*"], "hardening": {"level": "off"}},
+        {"namespaces": ["version-*"], "hardening": {"version": "v1.33"}},
         {"namespaces": ["*"], "mode": "warn"},
-        {"namespaces": ["stricter-*"], "mode": "enforce", "hardening": {"runAsUser": 7}},
+        {"namespaces": ["stricter-*"], "mode": "enforce", "hardening": {"warn": "off"}},
         {"namespaces": ["alike-*"], "rules": {"needs-root": "audit", "device-leak": "enforce"}},
     ]
     exceptions = [{"namespaces": ["except-*", "a"], "reason": "a"}]
     relaxing = {"overrides": overrides, "exceptions": exceptions}
     _, names, prefixes = guarded(helm, relaxing)
-    assert names == ["a", "except-*", "level-*", "mode-*", "rule-*"]
+    assert names == ["a", "except-*", "level-*", "mode-*", "rule-*", "version-*"]
     assert names == sorted(relaxed_namespaces(policy_of(default_spec() | relaxing)))
-    assert prefixes == ["except-", "level-", "mode-", "rule-"]
+    assert prefixes == ["except-", "level-", "mode-", "rule-", "version-"]
     assert guarded(helm, {"mode": "audit", **relaxing})[1:] == [[], []]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import assume, given
@@ -39,13 +39,17 @@ CASES = [case.read()[0] for case in cases_of_check(ID) if case.name]
 EXAMPLES = [obj for obj in CASES if obj["kind"] == "Pod"]
 
 
-def findings(raw: JSON, level: Level = "restricted", facts: Facts = NO_FACTS) -> list[Finding]:
-    policy = Policy(pools=(), hardening=Hardening(level))
+def findings(
+    raw: JSON, level: Level = "restricted", facts: Facts = NO_FACTS, **settings: Any
+) -> list[Finding]:
+    policy = Policy(pools=(), hardening=Hardening(level, **settings))
     return list(check(pod_of(raw), Context(policy, Request(), facts)))
 
 
-def reasons(raw: JSON, level: Level = "restricted", facts: Facts = NO_FACTS) -> tuple[str, ...]:
-    return tuple(finding.reason for finding in findings(raw, level, facts))
+def reasons(
+    raw: JSON, level: Level = "restricted", facts: Facts = NO_FACTS, **settings: Any
+) -> tuple[str, ...]:
+    return tuple(finding.reason for finding in findings(raw, level, facts, **settings))
 
 
 def test_reasons_equal_the_library_for_every_official_fixture(
@@ -85,16 +89,41 @@ def test_reasons_equal_the_library_for_generated_pods(
 
 
 @law
-@given(batch=st.lists(pods(min_sources=1), min_size=1, max_size=10), minor=MINORS, pinned=PINS)
-def test_a_pod_meets_the_version_that_its_namespace_pins_as_well(
-    oracle: Oracle, batch: list[JSON], minor: int, pinned: int
+@given(
+    batch=st.lists(pods(min_sources=1), min_size=1, max_size=10),
+    minor=MINORS,
+    version=st.none() | MINORS,
+    pinned=st.none() | PINS,
+)
+def test_a_pod_meets_the_version_of_the_policy_and_that_of_its_namespace(
+    oracle: Oracle, batch: list[JSON], minor: int, version: int | None, pinned: int | None
 ) -> None:
     label = "pod-security.kubernetes.io/enforce"
-    labels = {label: "restricted", f"{label}-version": f"v1.{pinned}"}
+    own, of_namespace = (f"v1.{each}" if each else "latest" for each in (version, pinned))
+    labels = {label: "restricted", f"{label}-version": of_namespace}
     facts = Facts(kubernetes=minor, namespace_labels=labels)
-    both = [oracle.pod_security_each(batch, version=f"v1.{version}") for version in (minor, pinned)]
+    both = [oracle.pod_security_each(batch, version=f"v1.{v or minor}") for v in (version, pinned)]
     for raw, one, other in zip(batch, *both, strict=True):
-        assert set(reasons(raw, facts=facts)) == {*one.reasons, *other.reasons}
+        found = reasons(raw, facts=facts, version=own)
+        assert set(found) == {*one.reasons, *other.reasons}
+
+
+@law
+@given(batch=st.lists(pods(min_sources=1), min_size=1, max_size=10), minor=MINORS, version=MINORS)
+def test_a_profile_that_only_warns_says_what_it_would_reject_and_denies_nothing(
+    oracle: Oracle, batch: list[JSON], minor: int, version: int
+) -> None:
+    own = f"v1.{version}"
+    each = [oracle.pod_security_each(batch, level=level, version=own) for level in LEVELS]
+    for raw, baseline, restricted in zip(batch, *each, strict=True):
+        found = findings(raw, "baseline", Facts(kubernetes=minor), warn="restricted", version=own)
+        denied = [finding.reason for finding in found if finding.action == "enforce"]
+        warned = [finding.reason for finding in found if finding.action == "warn"]
+        assert sorted(denied) == sorted(baseline.reasons)
+        assert {*warned} <= {*restricted.reasons}
+        assert bool(found) != restricted.allowed
+        if baseline.allowed:
+            assert sorted(warned) == sorted(restricted.reasons)
 
 
 @law

@@ -132,13 +132,18 @@ class TestCompiledDocument:
         assert parse_policy(document(rules=rules)).rules["pool-trespass"] == "off"
 
     def test_each_field_of_hardening_is_that_of_the_last_place_that_sets_it(self) -> None:
-        pool = {"hardening": {"fsGroup": 7, "runAsGroup": 8}}
+        pool = {"hardening": {"fsGroup": 7, "runAsGroup": 8, "version": "v1.34"}}
         overrides = [
             {"namespaces": ["*"], "hardening": {"home": "20Gi"}},
-            {"namespaces": ["a", "b"], "hardening": {"fsGroup": 9, "runAsUser": "none"}},
+            {
+                "namespaces": ["a", "b"],
+                "hardening": {"version": "v1.36", "fsGroup": 9, "runAsUser": "none"},
+            },
             {"namespaces": ["b"], "hardening": {"level": "restricted", "runAsUser": 1000}},
+            {"namespaces": ["b"], "hardening": {"warn": "off", "version": "latest"}},
         ]
-        given = document(hardening={"level": "baseline", "runAsUser": 500}, overrides=overrides)
+        general = {"level": "baseline", "warn": "restricted", "runAsUser": 500}
+        given = document(hardening=general, overrides=overrides)
         given["spec"]["pools"][0] |= pool
         policy = parse_policy(given)
         found = {
@@ -146,9 +151,9 @@ class TestCompiledDocument:
             for name in ("a", "b", "c")
         }
         assert found == {
-            "a": EffectiveHardening("baseline", None, 8, 9, None, "20Gi"),
-            "b": EffectiveHardening("restricted", 1000, 8, 9, None, "20Gi"),
-            "c": EffectiveHardening("baseline", 500, 8, 7, None, "20Gi"),
+            "a": EffectiveHardening("baseline", "restricted", "v1.36", None, 8, 9, None, "20Gi"),
+            "b": EffectiveHardening("restricted", "off", "latest", 1000, 8, 9, None, "20Gi"),
+            "c": EffectiveHardening("baseline", "restricted", "v1.34", 500, 8, 7, None, "20Gi"),
         }
         assert policy.hardening_of(policy.actions_in("c"), ()).fs_group is None
 

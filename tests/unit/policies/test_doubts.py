@@ -98,6 +98,14 @@ def test_each_kind_of_doubt_names_the_field_the_effect_and_what_to_do() -> None:
             said(hardening={"home": "10Mi"}),
             "spec.hardening.home: 10Mi is too small for any Pod. Write a larger size, such as 20Gi",
         ),
+        "a profile that warns about nothing": (
+            said(hardening={"warn": "restricted"}),
+            "spec.hardening.warn: restricted has no effect, because the level, restricted, denies",
+        ),
+        "a user namespace that the profile does not know": (
+            of_pool(hardening={"hostUsers": False, "version": "v1.34"}),
+            "spec.pools[0].hardening: denies GPU Pods that set no user, because hostUsers: false",
+        ),
         "no Pod": (
             of_pool(largestRequest=4, requires=[{**enforced, "minDevices": 8}]),
             "spec.pools[0].requires[0].minDevices: 8 is more than largestRequest, 4",
@@ -182,6 +190,9 @@ def test_what_is_meant_raises_no_doubt() -> None:
     steps = dict.fromkeys(("restricted-security-context", "pool-exclusion"), "enforce")
     assert not said(defaultAction="warn", rules={**steps, "unrestricted-gpu-pod": "enforce"})
     assert not said(rules={"restricted-security-context": "warn"}, hardening={"level": "baseline"})
+    warned = {"namespaces": ["a"], "hardening": {"warn": "restricted"}}
+    assert not said(pools=[{**POOL, "hardening": {"level": "baseline"}}], overrides=[warned])
+    assert not said(hardening={"hostUsers": False, "version": "v1.35", "warn": "off"})
     assert not exception(kinds=["Deployment", "ReplicaSet", "Pod"], names=["web", "web-*"])
     assert not exception(kinds=["PyTorchJob", "Pod"])
     assert not of_pool(resources=["nvidia.com/gpu", "example.com/fpga"])

@@ -195,6 +195,14 @@ class TestUpdates:
             assert not decision.findings
             assert {finding.rule for finding in decision.known} == {"unrestricted-gpu-pod"}
 
+    def test_a_finding_that_only_warned_does_not_excuse_one_that_denies(self) -> None:
+        own = policy(hardening={"level": "baseline", "warn": "restricted"})
+        old = two_containers(context(procMount="Unmasked"), {}, hostUsers=False)
+        new = two_containers(context(procMount="Unmasked"), {})
+        assert decide(old, own).allowed
+        denied = [each for each in decide(new, own, update(old)).findings if each.action != "warn"]
+        assert [each.reason for each in denied] == ["procMount"]
+
     @pytest.mark.parametrize("old", [{}, {"kind": "Pod"}, pod(tolerations="x"), {"metadata": True}])
     def test_findings_are_new_if_the_old_object_is_undecided(self, old: JSON) -> None:
         assert decide(pod(tolerations=[TOLERATION]), policy(), update(old)).verdict == "denied"

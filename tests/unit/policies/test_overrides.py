@@ -37,7 +37,13 @@ OVERRIDE = st.fixed_dictionaries(
     {"rules": st.dictionaries(st.sampled_from(IDS), st.sampled_from(ACTIONS), min_size=1)},
     optional={
         "mode": st.sampled_from(["enforce", "warn", "audit"]),
-        "hardening": st.fixed_dictionaries({"level": st.sampled_from(LEVELS)}),
+        "hardening": st.fixed_dictionaries(
+            {"level": st.sampled_from(LEVELS)},
+            optional={
+                "warn": st.sampled_from(LEVELS),
+                "version": st.sampled_from(["latest", "v1.33", "v1.36"]),
+            },
+        ),
     },
 )
 WHERE = st.fixed_dictionaries({"namespaces": st.lists(PATTERNS, min_size=1)}) | (
@@ -56,26 +62,31 @@ def test_law_the_last_override_counts_and_the_strictest_that_unknown_labels_may_
     possible = [labels] if labels is not None else [*EVERY_LABELS]
     expected = [merged(policy, overrides, namespace, each) for each in possible]
     actions = policy.actions_in(namespace, labels)
-    level = policy.hardening_of(actions, policy.pools[:1]).level
+    own = policy.hardening_of(actions, policy.pools[:1])
+    versions = {own.version, *actions.possible.get("version", ())}
+    every = {each.pop() for each in expected}
+    assert versions == every if labels is not None else versions >= every
     strictest = [min((each[n] for each in expected), key=order.index) for n, order in ORDERS]
-    found = [actions.mode, level, *(actions.written[rule] for rule in IDS)]
+    found = [actions.mode, own.level, own.warn, *(actions.written[rule] for rule in IDS)]
     if labels is not None:
         assert found == strictest
     # Of unknown labels, each override counts by itself.
-    for own, most, (_, order) in zip(found, strictest, ORDERS, strict=True):
-        assert order.index(own) <= order.index(most)
+    for one, most, (_, order) in zip(found, strictest, ORDERS, strict=True):
+        assert order.index(one) <= order.index(most)
 
 
 def merged(policy: Policy, overrides: list[JSON], namespace: str, labels: JSON) -> list[Any]:
-    """Return mode, level and actions as the reference says: the last entry that sets each."""
-    found = [policy.mode, "restricted", *(policy.rules[rule] for rule in IDS)]
+    """Return mode, profiles, actions and version as the reference says: the last of each."""
+    actions = (policy.rules[rule] for rule in IDS)
+    found = [policy.mode, "restricted", "off", *actions, "latest"]
     for own in overrides:
         selector = own.get("namespaceSelector")
         if namespace in NameSet(own.get("namespaces", ())) or (
             selector and meets(selector, {**labels, NAMESPACE_LABEL: namespace})
         ):
-            given = [own.get("mode"), own.get("hardening", {}).get("level")]
-            given += [own["rules"].get(rule) for rule in IDS]
+            hardening = own.get("hardening", {})
+            given = [own.get("mode"), hardening.get("level"), hardening.get("warn")]
+            given += [*(own["rules"].get(rule) for rule in IDS), hardening.get("version")]
             found = [new or old for new, old in zip(given, found, strict=True)]
     return found
 
@@ -89,7 +100,7 @@ def meets(selector: JSON, labels: JSON) -> bool:
     )
 
 
-ORDERS = [*enumerate([("enforce", "warn", "audit"), LEVELS, ACTIONS, ACTIONS, ACTIONS])]
+ORDERS = [*enumerate([("enforce", "warn", "audit"), LEVELS, LEVELS, ACTIONS, ACTIONS, ACTIONS])]
 EVERY_LABELS = [
     {key: value for key, value in (("tier", tier), ("team", team)) if value}
     for tier in ("", "dev", "test", "x")

@@ -14,7 +14,7 @@ from policies.context import Context
 from policies.decision import Decision
 from policies.engine import MOST_FINDINGS, decide, mutate, validate
 from policies.facts import Request
-from policies.finding import Finding
+from policies.finding import Action, Finding
 from policies.kubernetes.objects import JSONObject, OversizedObjectError
 from policies.kubernetes.pod import Pod
 from policies.registry import RULES, Rule
@@ -98,9 +98,9 @@ def test_findings_that_only_warn_never_make_an_object_too_large(
     rule = named("stuck-rollout")
     rest = len(decide(gpu_pod(), default_policy(stuck_rollout="off")).findings)
 
-    def find(count: int) -> None:
+    def find(count: int, action: Action = "enforce") -> None:
         def check(pod: Pod, context: Context) -> Iterator[Finding]:
-            yield from [Finding(rule.id, "spec", "reason", "detail")] * count
+            yield from [Finding(rule.id, "spec", "reason", "detail", action=action)] * count
 
         plant(monkeypatch, rule, check=check)
 
@@ -115,3 +115,6 @@ def test_findings_that_only_warn_never_make_an_object_too_large(
         decision.checked()
     with pytest.raises(OversizedObjectError):
         decide(gpu_pod(), default_policy(stuck_rollout="enforce"))
+    find(MOST_FINDINGS + 1, "warn")
+    decision = decide(gpu_pod(), default_policy(stuck_rollout="enforce"))
+    assert (decision.allowed, len(decision.findings)) == (True, MOST_FINDINGS)

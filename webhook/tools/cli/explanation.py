@@ -7,7 +7,7 @@ Pods hold do not.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from msgspec import structs
 
@@ -16,6 +16,7 @@ from policies.context import Context
 from policies.decision import Decision
 from policies.engine import mutate_pod
 from policies.exemptions import excepted_mutations
+from policies.kubernetes.field_types import NameSet, camel_case
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.pod import RESOURCE_SIDES, Pod
 from policies.kubernetes.quantity import parse_quantity
@@ -27,7 +28,7 @@ from policies.kubernetes.scheduling import (
     matches_node,
     tolerates,
 )
-from policies.policy import Actions, Policy, Pool
+from policies.policy import Actions, EffectiveHardening, Hardening, Policy, Pool
 from policies.pool_nodes import nodes_of_pools
 from policies.registry import CHECKS, MUTATIONS, RULES
 from policies.requests import Scope, device_peaks, ignored_annotations
@@ -107,6 +108,10 @@ def _object(
     if decision.exemption:
         yield from _section(terminal, "Checks", [f"Exempt from every rule: {decision.exemption}."])
         return
+    for template in templates:
+        if template.context.device_requests:
+            where = f" (Pod at {template.written.at('spec')})" if several else ""
+            yield from _section(terminal, f"Hardening{where}", _hardening(template.context))
     actions = policy.actions_in(result.request.namespace, result.facts.namespace_labels)
     yield from _mutations(terminal, decision, templates, actions)
     for template in templates:
@@ -187,6 +192,32 @@ def _not_requests(pod: Pod, context: Context) -> Iterator[tuple[str, str, str]]:
                 elif not context.policy.pools_of_resource(name):
                     seen.add(name)
                     yield path, f"{name}: {quantity}", "it is not a resource of any pool"
+
+
+def _hardening(context: Context) -> Iterator[str]:
+    """Yield the security settings of the Pod, by the place in the policy that sets them."""
+    policy, namespace = context.policy, context.request.namespace
+    labels = context.facts.namespace_labels
+    places = {"the default": EffectiveHardening().settings, "the policy": policy.hardening}
+    places |= {
+        f"pool {each.name}": each.hardening or Hardening() for each in context.requested_pools
+    }
+    for index, each in enumerate(policy.overrides):
+        selector = each.namespace_selector
+        if namespace in NameSet(each.namespaces) or (
+            selector and selector.selects(namespace, labels) is not False
+        ):
+            places[f"overrides[{index}]"] = each.hardening or Hardening()
+    found: dict[str, list[str]] = {}
+    for name in (each.name for each in fields(Hardening)):
+        if (value := getattr(context.hardening.settings, name)) is not None:
+            # Of several pools, or by unknown labels, the last place is not always the one.
+            of_name = [place for place, own in places.items() if getattr(own, name) == value]
+            shown = "false" if value is False else value
+            found.setdefault(of_name[-1], []).append(f"{camel_case(name)}: {shown}")
+    for place in places:
+        if place in found:
+            yield f"{', '.join(found[place])} ({place})"
 
 
 def _mutations(

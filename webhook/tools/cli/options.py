@@ -14,7 +14,7 @@ import click
 from msgspec.structs import replace
 
 from policies.facts import Request
-from policies.kubernetes.pod_security.view import NEWEST
+from policies.kubernetes.pod_security.view import NEWEST, OLDEST
 from webhook.documents.document import InputError
 from webhook.documents.files import STDIN, display_name
 from webhook.documents.policy_files import load_policy, policy_name
@@ -281,16 +281,13 @@ def run_on(
 connection_options = as_argument("connection", Connection, kubeconfig_option, context_option)
 
 
-_OLDEST = 30
-
-
 def _minor_version(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
     """Parse a version of Kubernetes."""
     if value is None:
         return None
     found = re.fullmatch(r"v?1\.(\d{1,4})(\.\d+)?([-+].*)?", value)
-    if found is None or int(found[1]) < _OLDEST:
-        raise click.BadParameter(f"{value!r} is not a version of Kubernetes from 1.{_OLDEST} on.")
+    if found is None or int(found[1]) < OLDEST:
+        raise click.BadParameter(f"{value!r} is not a version of Kubernetes from 1.{OLDEST} on.")
     return int(found[1])
 
 
@@ -400,8 +397,8 @@ evaluation_options = as_argument(
         "--kubernetes-version",
         callback=_minor_version,
         metavar="VERSION",
-        help="Version of Kubernetes whose Pod Security counts, such as 1.36. "
-        f"[default: 1.{NEWEST}]",
+        help="Version of Kubernetes whose Pod Security counts, such as 1.36, unless the policy "
+        f"pins one. [default: 1.{NEWEST}]",
     ),
     click.option(
         "--cluster",

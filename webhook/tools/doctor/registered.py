@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 
 from policies.kubernetes.objects import mapping, mappings
-from policies.policy import Policy
+from policies.policy import Hardening, Policy
 from webhook.controller.drift import UNNEEDED, Difference, drift
 from webhook.controller.registrar import POLICY_KINDS, type_warnings
 from webhook.controller.text.objects import (
@@ -194,11 +194,12 @@ def relaxed_namespaces(policy: Policy) -> set[str]:
         return set()
     names = {name for each in policy.exceptions for name in each.namespaces.patterns}
     for override in policy.overrides:
-        level = (override.hardening and override.hardening.level) or "restricted"
+        hardening = override.hardening or Hardening()
         weaker = [rule for rule, action in override.rules.items() if action != "enforce"]
         if (
             override.mode in ("warn", "audit")
-            or level != "restricted"
+            or hardening.level in ("baseline", "off")
+            or hardening.version
             or any(policy.rules[rule] == "enforce" for rule in weaker)
         ):
             names.update(override.namespaces)

@@ -268,8 +268,9 @@ nothing by what holds in all of them. Helm reads an unquoted off as false.
 {{- $rules := default dict .rules -}}
 {{- if eq (default "enforce" .mode) "enforce" -}}
 {{- range default list .overrides -}}
-{{- $hardening := toString (default dict .hardening).level -}}
-{{- $isRelaxed := or (has .mode (list "warn" "audit")) (has $hardening (list "baseline" "off" "false")) -}}
+{{- $hardening := default dict .hardening -}}
+{{- $level := toString $hardening.level -}}
+{{- $isRelaxed := or (has .mode (list "warn" "audit")) (has $level (list "baseline" "off" "false")) $hardening.version -}}
 {{- range $rule, $action := default dict .rules -}}
 {{- if and (eq (toString (dig $rule "enforce" $rules)) "enforce") (ne (toString $action) "enforce") -}}
 {{- $isRelaxed = true -}}

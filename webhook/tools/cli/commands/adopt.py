@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +19,6 @@ from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.finding import Action
 from policies.images import Image, known_image
-from policies.kubernetes.field_types import camel_case
 from policies.kubernetes.objects import JSONObject
 from policies.policy import EffectiveHardening, Hardening, Policy
 from policies.rules import (
@@ -44,6 +43,7 @@ from webhook.tools.cli.discover.drafts import draft_of
 from webhook.tools.cli.discover.text import policy_text
 from webhook.tools.cli.flags import policy_path_option
 from webhook.tools.cli.options import Connection, connection_options, run_on
+from webhook.tools.cli.policy_diff.fields import document, flow
 from webhook.tools.cli.report.content import AuditReport, results_of
 from webhook.tools.cli.report.json import formatted
 from webhook.tools.cli.report.output import Output, reading, write_file, write_reports
@@ -295,7 +295,7 @@ def _overrides(failing: Iterable[_Failing]) -> Iterator[JSONObject]:
         by_namespace[each.namespace].append(each)
     for namespace, workloads in sorted(by_namespace.items()):
         if hardening := _settled(workloads):
-            yield {"namespaces": [namespace], "hardening": _written(hardening)}
+            yield {"namespaces": [namespace], "hardening": document(hardening)}
 
 
 def _exceptions(audit: Audit) -> list[JSONObject]:
@@ -320,15 +320,6 @@ def _is_excepted(subject: Subject) -> bool:
     return subject.kind.kind == "DaemonSet" and check_system_priority.ID in rules
 
 
-def _written(hardening: Hardening) -> JSONObject:
-    """Return settings as a policy has them."""
-    return {
-        camel_case(each.name): value
-        for each in fields(Hardening)
-        if (value := getattr(hardening, each.name)) is not None
-    }
-
-
 def _lists(adoption: Adoption) -> dict[ListName, list[Entry]]:
     """Return the lists of workloads, each with its outlook as another user."""
     outlooks: dict[str, str] = {}
@@ -339,7 +330,7 @@ def _lists(adoption: Adoption) -> dict[ListName, list[Entry]]:
             parts.append(f"now user {', '.join(map(str, sorted(subject.running_users)))}")
         if signs := list(_signs(subject)):
             settings = adoption.hardening.get(subject.place)
-            cure = f": {how} hardening: {_flow(_written(settings))}" if settings else ""
+            cure = f": {how} hardening: {flow(document(settings))}" if settings else ""
             parts.append(f"likely to fail ({signs[0]}){cure}")
         if subject.users and parts:
             outlooks[subject.place] = "; ".join(parts)
@@ -434,11 +425,6 @@ def _document(adoption: Adoption) -> JSONObject:
         "toDecide": list(adoption.notes),
         "notRead": list(audit.skipped),
     }
-
-
-def _flow(settings: JSONObject) -> str:
-    """Return settings as YAML in one line."""
-    return f"{{{', '.join(f'{key}: {value}' for key, value in settings.items())}}}"
 
 
 def _scheduling(audit: Audit) -> Iterator[str]:
