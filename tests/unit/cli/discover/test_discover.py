@@ -442,6 +442,17 @@ IDENTIFYING: dict[str, tuple[list[tuple[str, JSON, JSON, JSON]], list[JSON]]] = 
         ],
         [{"magnum.openstack.org/nodegroup": "gpus"}],
     ),
+    "a node group of any platform": (
+        [
+            ("cpu", {"vks.example.com/nodepool": "one"}, {}, {}),
+            ("gpu", {"vks.example.com/nodepool": "two", PRODUCT: "A100"}, FENCE, WHOLE),
+        ],
+        [{"vks.example.com/nodepool": "two"}],
+    ),
+    "a label of your own before a model that changes with the partitions": (
+        [("g", {PRODUCT: "H100-MIG-1g.12gb", "team": "gpu"}, FENCE, WHOLE)],
+        [{"team": "gpu"}],
+    ),
     "virtual GPUs of AMD": (
         [
             ("cpu", {}, {}, {}),
@@ -495,6 +506,17 @@ def test_advice_has_the_value_that_most_nodes_have(gpufence: Run) -> None:
     assert "These have none: n3. Add nvidia.com/gpu=true:NoSchedule" in said
 
 
+def test_a_taint_is_advised_where_other_pods_have_a_node(gpufence: Run) -> None:
+    gpu, control = ("gpu", {PRODUCT: "H100"}, {}, WHOLE), "node-role.kubernetes.io/control-plane"
+    for others, word in (
+        ([], "before the GPU nodes get their taint"),
+        ([("control", {}, {control: ""}, {})], "before the GPU nodes get their taint"),
+        ([("cpu", {}, {}, {})], ""),
+    ):
+        _, said = pools_of(gpufence, listed(gpu, *others))
+        assert ("before the GPU nodes get their taint" in said) is bool(word)
+
+
 def test_classes_that_accept_devices_of_a_pool_are_part_of_it(gpufence: Run) -> None:
     own = """\
 ---
@@ -505,6 +527,7 @@ spec: {extendedResourceName: example.com/%s, selectors: [{cel: {expression: %s}}
 """
     classes = own % ("team", "h100", "device.driver == 'gpu.nvidia.com'")
     classes += own % ("nic", "nic", "device.driver == 'nic.example.com'")
+    classes += own % ("compute-domain-daemon.nvidia.com", "cd", "device.driver == 'cd'")
     [pool], said = pools_of(gpufence, DRIVEN + classes)
     assert pool["deviceClasses"] == ["gpu.nvidia.com", "team"]
     assert pool["resources"] == ["example.com/h100", "nvidia.com/gpu"]

@@ -28,12 +28,14 @@ Source: TypeAlias = Node | NodeTemplate
 class Surroundings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """What is known of clouds, and of taints that are about something else than accelerators."""
 
-    node_groups: tuple[str, ...]
-    """Keys of labels whose value is the name of a group of equal nodes."""
+    node_groups: str
+    """A regular expression for keys of labels whose value names a group of equal nodes."""
     partition_labels: tuple[str, ...]
     """Keys of labels that tell whole GPUs, partitions and shares of one model apart."""
     changing_labels: tuple[str, ...]
     """Such labels whose value changes while a node runs."""
+    changing_values: str
+    """A regular expression for such values of other labels."""
     discovery_labels: tuple[str, ...]
     """Prefixes of labels that a node gets once it is up: no autoscaler knows them before."""
     accelerator_words: str
@@ -57,6 +59,8 @@ class Surroundings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
     are no machines."""
     virtual_words: str
     """Those of nodes that are no machines."""
+    other_classes: tuple[str, ...]
+    """DeviceClasses whose devices are no accelerators."""
     platform_namespaces: dict[str, tuple[str, ...]]
     """By the prefix of a label of all nodes, the namespaces of a platform's device plugins."""
 

@@ -21,6 +21,7 @@ from policies.wording import listing
 from webhook.cluster.state import ClusterState
 from webhook.tools.cli.discover.accelerators import (
     INSTANCE_TYPE,
+    KNOWN,
     NOTHING_PUBLISHED,
     Member,
     PublishedDevices,
@@ -61,6 +62,10 @@ class PoolDraft:
     def templates(self) -> list[str]:
         return [*dict.fromkeys(member.name for member in self.members if member.is_template)]
 
+    def is_fenced(self, member: Member) -> bool:
+        """Return whether a taint of the pool keeps other Pods off the node."""
+        return not {taint.key for taint in self.taints}.isdisjoint(t.key for t in member.taints)
+
     @property
     def where(self) -> str:
         """The nodes of the pool, for messages."""
@@ -75,7 +80,7 @@ class PoolDraft:
         """
         names = {name for member in self.members for name in member.devices}
         unknown = any(each.is_template and not each.devices for each in self.members)
-        if unknown and names or not any(names or each.classes for each in self.members):
+        if (unknown and names) or not any(names or each.classes for each in self.members):
             names.add(self.vendor.resource)
         names.update(self.fractional_resources, *(member.provided for member in self.members))
         mig = "nvidia.com/mig-"
@@ -153,7 +158,7 @@ def draft_of(state: ClusterState) -> Draft:
     published = PublishedDevices.of(state)
     drafted = draft(list(state.nodes.index), state.templates, names, published)
     in_pools = {name for pool in drafted.pools for name in pool.device_classes}
-    if drafted.pools and (others := sorted({*names} - in_pools)):
+    if drafted.pools and (others := sorted({*names} - in_pools - {*KNOWN.other_classes})):
         drafted.findings.append(
             f"{counted(len(others), 'DeviceClass').replace('Classs', 'Classes')} of no pool: "
             f"{some(others)}. If Pods get accelerators by a claim on one, add it to deviceClasses"
@@ -198,6 +203,13 @@ def draft(
                     name for each in vendors for name in each.device_classes
                 )
                 drafted.pools.append(pool)
+    if not any(map(_is_open, others)) and any(
+        not pool.is_fenced(each) for pool in drafted.pools for each in pool.members
+    ):
+        drafted.findings.append(
+            "No node without accelerators takes Pods that tolerate no taint. Add one before the "
+            "GPU nodes get their taint: other Pods, also those of the platform, have no node then"
+        )
     _set_names(drafted.pools)
     found = {
         Taint(taint.key, taint.effect)
@@ -246,6 +258,14 @@ def nodes_of(drafted: Draft, nodes: NodeIndex) -> dict[str, NodeSet]:
         taints = [Taint(key, effect) for effect in sorted(FENCING_EFFECTS)]
         groups[f"vendor {vendor.name}"] = nodes.fenced_by(taints) & ~known
     return groups
+
+
+def _is_open(source: Source) -> bool:
+    """Return whether Pods that tolerate no taint can run on the node, once it is ready."""
+    return all(
+        taint.effect not in FENCING_EFFECTS or taint.key.startswith("node.kubernetes.io/")
+        for taint in source.taints
+    )
 
 
 def _without(node: Node, startup: Collection[tuple[str, str]]) -> Node:

@@ -34,6 +34,8 @@ _MOST_PAIRED = 24
 """The most labels that are tried in pairs."""
 _ACCELERATORS = re.compile(KNOWN.accelerator_words, re.IGNORECASE)
 _PASSING = re.compile(KNOWN.passing_values)
+_NODE_GROUPS = re.compile(KNOWN.node_groups, re.IGNORECASE)
+_CHANGING_VALUES = re.compile(KNOWN.changing_values)
 # Labels of other domains are the administrator's own.
 _OWNED_DOMAINS = re.compile(
     rf"^topology\.|(^|\.)({'|'.join(map(re.escape, sorted(domains_of_vendors())))}|kubernetes\.io|"
@@ -47,7 +49,7 @@ _REASONS = {
     _DISCOVERY: "which a node gets once it is up: where node groups scale from zero, add it to "
     "their template",
     _OWN: "a label that no other node has",
-    _CHANGING: "which changes with the partitions of a node: a label of your own lasts longer",
+    _CHANGING: "which changes with how devices are divided: a label of your own lasts longer",
 }
 
 
@@ -118,7 +120,7 @@ class Labels:
             ]
             if found:
                 best = min(found, key=lambda each: each.quality)
-                reason = self._reason([*best.selector])
+                reason = self._reason(best)
                 return Identity(self._with_model(best.selector, group, keys), reason)
         return None
 
@@ -191,18 +193,21 @@ class Labels:
                 selected = having if selected is None else selected & having
             others = (selected or set()) - members - self._ignored
             if not others:
-                stages = [self._ranks[key] for key in keys]
+                ranks = [self._ranks[key] for key in keys]
                 count = sum(map(len, selector.values()))
-                quality = (max(s for s, _ in stages), count, *(rank for _, rank in stages))
+                stage = max(stage for stage, _ in ranks)
+                if any(_CHANGING_VALUES.search(v) for own in selector.values() for v in own):
+                    stage = _CHANGING
+                quality = (stage, count, *(rank for _, rank in ranks))
                 return _Enclosure(selector, frozenset(members), quality)
             members.update(*(each for each in groups if not each.isdisjoint(others)))
             if others - members:
                 return None
 
-    def _reason(self, keys: Sequence[str]) -> str:
-        if len(keys) > 1:
+    def _reason(self, enclosure: _Enclosure) -> str:
+        if len(enclosure.selector) > 1:
             return "two labels: none alone tells these nodes from all others"
-        return _REASONS[self._ranks[keys[0]][0]]
+        return _REASONS[enclosure.quality[0]]
 
     def _lasts(self, key: str) -> bool:
         """Return whether new nodes can have the values of a label as well, as far as they tell."""
@@ -302,12 +307,13 @@ def _in_order(having: Mapping[str, Iterable[str]]) -> list[str]:
     ``having`` has the values of each.
     """
     vendors = known_vendors()
+    node_groups = sorted(key for key in having if _NODE_GROUPS.search(key))
     known = [
         *(key for vendor in vendors for key in vendor.products),
         *(key for vendor in vendors for key in vendor.marks),
         *KNOWN.partition_labels,
         INSTANCE_TYPE,
-        *KNOWN.node_groups,
+        *sorted(node_groups, key=lambda key: not _OWNED_DOMAINS.search(key)),
         *KNOWN.changing_labels,
     ]
     own = sorted(
@@ -318,7 +324,7 @@ def _in_order(having: Mapping[str, Iterable[str]]) -> list[str]:
 
 
 def _stage(key: str, promised: Collection[str]) -> int:
-    if key in KNOWN.node_groups:
+    if _NODE_GROUPS.search(key):
         return _NODE_GROUP
     if key in KNOWN.changing_labels:
         return _CHANGING
