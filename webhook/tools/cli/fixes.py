@@ -9,9 +9,9 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from difflib import SequenceMatcher
+from difflib import SequenceMatcher, unified_diff
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from policies.finding import Finding
 from policies.kubernetes.paths import steps
@@ -66,62 +66,11 @@ class FixedFile(NamedTuple):
         """Return a unified difference, as git apply and review tools read it."""
         name = display_name(self.path)
         before, after = (text.splitlines(keepends=True) for text in (self.before, self.after))
-        lines = [f"--- a/{name}\n", f"+++ b/{name}\n"]
-        for group in _ByDocument(before, after).get_grouped_opcodes():
-            (_, start, _, new_start, _), (_, _, end, _, new_end) = group[0], group[-1]
-            lines.append(f"@@ -{_range(start, end)} +{_range(new_start, new_end)} @@\n")
-            for tag, start, end, new_start, new_end in group:
-                if tag == "equal":
-                    lines += (f" {line}" for line in before[start:end])
-                    continue
-                lines += (f"-{line}" for line in before[start:end])
-                lines += (f"+{line}" for line in after[new_start:new_end])
+        lines = unified_diff(before, after, f"a/{name}", f"b/{name}")
         return "".join(
             line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
             for line in lines
         )
-
-
-class _ByDocument(SequenceMatcher[str]):
-    """Compares each document with itself: the time for a file grows with its length alone.
-
-    Fixes add and remove no separator.
-    """
-
-    def __init__(self, before: Sequence[str], after: Sequence[str]) -> None:
-        super().__init__(None, before, after, autojunk=False)
-        self._before, self._after = before, after
-
-    def get_opcodes(self) -> list[tuple[Any, int, int, int, int]]:
-        merged: list[tuple[Any, int, int, int, int]] = []
-        start = new_start = 0
-        for end, new_end in zip(_ends(self._before), _ends(self._after), strict=True):
-            before, after = self._before[start:end], self._after[new_start:new_end]
-            opcodes = (
-                [("equal", 0, len(before), 0, len(after))]
-                if before == after
-                else SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
-            )
-            for tag, i, j, new_i, new_j in opcodes:
-                first, new_first = start + i, new_start + new_i
-                if merged and merged[-1][0] == tag:
-                    _, first, _, new_first, _ = merged.pop()
-                merged.append((tag, first, start + j, new_first, new_start + new_j))
-            start, new_start = end, new_end
-        return merged
-
-
-def _ends(lines: Sequence[str]) -> list[int]:
-    """Return where documents end."""
-    separators = [n for n, line in enumerate(lines) if n and line.startswith("---")]
-    return [*separators, len(lines)]
-
-
-def _range(start: int, end: int) -> str:
-    """Return a range of lines as unified differences have it."""
-    if end - start == 1:
-        return f"{start + 1}"
-    return f"{start + (end > start)},{end - start}"
 
 
 class Replacement(NamedTuple):
@@ -161,27 +110,22 @@ def fixed_files(sources: Iterable[Source], judge: Judge) -> Iterator[FixedFile]:
 def _replace(path: Path, before: bytes, after: bytes) -> None:
     """Replace the content of a file if it is still ``before``; raises OSError, and then keeps it.
 
-    The new content is complete on disk before it has the file's name. The old one has a name until
-    it is certain that no other program wrote to it since it was read.
+    The new content is complete on disk before it has the file's name.
     """
     if not os.access(path, os.W_OK):
         raise PermissionError("you may not write it")
     if path.stat().st_nlink > 1:
         raise OSError("it has more than one hard link, and would get a file of its own")
     with tempfile.TemporaryDirectory(prefix=".gpufence-", dir=path.parent) as directory:
-        new, old = Path(directory, "new"), Path(directory, "old")
+        new = Path(directory, "new")
         with new.open("wb") as file:
             file.write(after)
             file.flush()
             os.fsync(file.fileno())
         _keep_attributes(path, new)
-        old.hardlink_to(path)
-        if is_same := old.read_bytes() == before:
-            new.replace(path)
-            if not (is_same := old.read_bytes() == before):
-                old.replace(path)
-        if not is_same:
+        if path.read_bytes() != before:
             raise OSError("another program has changed it meanwhile; run the command again")
+        new.replace(path)
 
 
 def _keep_attributes(path: Path, new: Path) -> None:
