@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from copy import deepcopy
+from functools import lru_cache
 
 from policies.context import Context
 from policies.finding import Action, Finding
@@ -73,11 +74,14 @@ def _versions(given: str, context: Context) -> Versions:
     version that the policy has for the namespace if its unknown labels decide.
     """
     facts = context.facts
-    named = [given, *context.actions.possible.get("version", ())]
+    named = (given, *context.actions.possible.get("version", ()))
     labels = facts.namespace_labels or {}
     if labels.get(_ENFORCE) in ("baseline", "restricted"):
-        named.append(labels.get(f"{_ENFORCE}-version", LATEST_VERSION))
-    latest = NEWEST if facts.kubernetes is None else facts.kubernetes
-    pins = map(_PINNED.fullmatch, named)
-    minors = [int(pin[1]) if pin else latest for pin in pins]
+        named = (*named, labels.get(f"{_ENFORCE}-version", LATEST_VERSION))
+    return _range(named, NEWEST if facts.kubernetes is None else facts.kubernetes)
+
+
+@lru_cache(maxsize=256)
+def _range(named: tuple[str, ...], latest: int) -> Versions:
+    minors = [int(pin[1]) if pin else latest for pin in map(_PINNED.fullmatch, named)]
     return Versions(min(minors), max(minors))
