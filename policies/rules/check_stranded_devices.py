@@ -20,8 +20,8 @@ _CHANNEL = "compute-domain-default-channel.nvidia.com"
 """The DeviceClass of IMEX channels. NVIDIA's DRA driver publishes one for each node
 (NVIDIA/k8s-dra-driver-gpu, ``cmd/compute-domain-kubelet-plugin``)."""
 _HOST = ("cpu", "memory")
-_LEAST = 4
-"""A device is useful with this part, one fourth, of its share of the node."""
+LEAST = 4
+"""A device is useful with this part, a quarter, of its share of the node."""
 
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -80,7 +80,7 @@ def _beside_host(pod: Pod, context: Context, nodes: NodeIndex) -> Iterator[Findi
     for name, count in needed.items():
         # For speed: three fourths of the smallest node leave enough on every node.
         smallest = nodes.smallest_room(name)
-        most = (_LEAST - 1) / _LEAST
+        most = (LEAST - 1) / LEAST
         if taken.cpu <= smallest.cpu * most and taken.memory <= smallest.memory * most:
             return
         shapes = nodes.shapes(name, _selected(pod, context, nodes) & nodes.offering(name, count))
@@ -117,7 +117,7 @@ def _stranded(shape: Shape, count: int, taken: Room) -> tuple[int, int]:
     """
     others = shape.devices - count
     usable = [
-        max(0, room - n) * shape.devices * _LEAST // room if room else others
+        max(0, room - n) * shape.devices * LEAST // room if room else others
         for room, n in zip(shape.room, taken, strict=True)
     ]
     least = min(usable)

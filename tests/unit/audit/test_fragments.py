@@ -50,7 +50,7 @@ async def test_without_small_pods_whole_nodes_are_free_and_larger_pods_run() -> 
     [what_if] = without_small(found, 4)
     assert str(what_if) == (
         "pool nvidia with minDevices 4: without 3 Pods (web/s0, web/s1, web/s2), 3 nodes with "
-        "nvidia.com/gpu would be free as a whole (1 now), and 2 waiting Pods more would run"
+        "nvidia.com/gpu would be free as a whole (1 now), and 2 more waiting Pods would run"
     )
     assert what_if.waiting == ["web/w1", "web/w2"]
     assert not [*without_small(found, 1)]

@@ -149,8 +149,8 @@ async def test_runs_beyond_the_longest_run_time_count_while_they_last_and_after(
     prometheus: Prometheus,
 ) -> None:
     window = Window(END - 4 * 3600, END)
-    runs = overtime(prometheus.address, window, 3 * 3600)
-    assert [run.name for run in runs] == ["busy", "idle"]
+    limit = overtime(prometheus.address, window, 3 * 3600)
+    assert [run.name for run in limit.past] == ["busy", "idle"]
     cluster = Cluster()
     cluster.add(
         "Node", node("gpu", labels=LABELS, taints=[TAINT], resources={"nvidia.com/gpu": "8"})
@@ -162,7 +162,7 @@ async def test_runs_beyond_the_longest_run_time_count_while_they_last_and_after(
         made["status"]["conditions"] = [condition]
         cluster.add("Pod", made)
     pools = (await cluster.audit()).pools
-    rows = waste(pools, window, {}, {"nvidia": 3 * 3600.0}, {3 * 3600.0: runs})
+    rows = waste(pools, window, {}, {"nvidia": limit})
     [row] = [row for row in rows if row.kind == "overtime"]
     # Pod busy is there: all 4 hours of the window are beyond its third hour.
     assert (row.devices, row.hours, row.pods) == (2, 2 * 4 + 1, ("busy", "idle"))

@@ -175,7 +175,7 @@ async def test_a_pod_that_no_kubelet_has_reported_is_not_ready(cluster: Cluster)
         pytest.param([("1", "")], 0, id="room for all"),
         pytest.param([("9", "")], 4, id="7 CPUs left: the share of a device is 2, so 3 fit"),
         pytest.param([("", "60Gi")], 7, id="memory"),
-        pytest.param([("", ""), ("", ""), ("16", "")], 0, id="most Pods request no CPU"),
+        pytest.param([("", ""), ("", ""), ("16", "")], 5, id="no CPU left, and few request it"),
         pytest.param([("1", ""), ("1", ""), ("10", "")], 1, id="4 CPUs left, of 1 each"),
     ],
 )

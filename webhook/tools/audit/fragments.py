@@ -34,7 +34,7 @@ class WithoutSmall(NamedTuple):
             f"pool {self.pool} with minDevices {self.least}: without "
             f"{counted(len(self.pods), 'Pod')} ({some(self.pods)}), "
             f"{counted(self.after, 'node')} with {self.resource} would be free as a whole "
-            f"({self.before} now), and {counted(len(self.waiting), 'waiting Pod')} more would run"
+            f"({self.before} now), and {counted(len(self.waiting), 'more waiting Pod')} would run"
         )
 
 

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -37,6 +36,10 @@ class HeldDevices:
     count: int
 
 
+Requests = list[tuple[RunningPod, Mapping[str, int]]]
+"""Pods, and how many devices of a pool each of them holds or waits for, by name."""
+
+
 @dataclass(slots=True)
 class PoolNode:
     """A node of a pool.
@@ -54,7 +57,7 @@ class PoolNode:
     shared: Sequence[Pool] = ()
     """Other pools of the node, whose nodes not every Pod may use."""
     pods: list[RunningPod] = field(default_factory=list)
-    holdings: list[HeldDevices] = field(default_factory=list)
+    requests: Requests = field(default_factory=list)
     trespassers: list[RunningPod] = field(default_factory=list)
 
     @property
@@ -62,8 +65,17 @@ class PoolNode:
         return not self.unselected
 
     @property
+    def holdings(self) -> list[HeldDevices]:
+        """The devices of each Pod on the node, by name."""
+        return [
+            HeldDevices(pod.owned.namespace, pod.owned.name, name, count)
+            for pod, devices in self.requests
+            for name, count in devices.items()
+        ]
+
+    @property
     def held(self) -> Counter[str]:
-        return _sum({holding.resource: holding.count} for holding in self.holdings)
+        return _sum(devices for _, devices in self.requests)
 
     @property
     def free(self) -> dict[str, int]:
@@ -82,14 +94,13 @@ class Usage(NamedTuple):
 class PoolState:
     """A pool and its nodes by name.
 
-    ``requests`` has the Pods that hold or wait for its devices, and how many of each name.
     ``taint`` is the one of its taints that most nodes have, to add it to others.
     """
 
     pool: Pool
     nodes: dict[str, PoolNode]
     taint: Taint | None = None
-    requests: list[tuple[RunningPod, Mapping[str, int]]] = field(default_factory=list)
+    requests: Requests = field(default_factory=list)
 
     @property
     def offered(self) -> Counter[str]:
@@ -101,28 +112,21 @@ class PoolState:
 
     @property
     def usage(self) -> Usage:
-        return _usage(self.requests)
+        each = self.by_namespace.values()
+        return Usage(_sum(of.placed for of in each), _sum(of.waiting for of in each))
 
     @property
     def by_namespace(self) -> dict[str, Usage]:
         """The namespaces that request devices of the pool."""
-        by_namespace = groupby(sorted(self.requests, key=_namespace), _namespace)
-        return {namespace: _usage([*requests]) for namespace, requests in by_namespace}
+        found: dict[str, Usage] = {}
+        for pod, devices in sorted(self.requests, key=lambda each: each[0].owned.namespace):
+            usage = found.setdefault(pod.owned.namespace, Usage(Counter(), Counter()))
+            usage[not pod.node].update(devices)
+        return found
 
     @property
     def trespassers(self) -> int:
         return sum(len(node.trespassers) for node in self.nodes.values())
-
-
-def _namespace(request: tuple[RunningPod, object]) -> str:
-    return request[0].owned.namespace
-
-
-def _usage(requests: Sequence[tuple[RunningPod, Mapping[str, int]]]) -> Usage:
-    return Usage(
-        _sum(devices for pod, devices in requests if pod.node),
-        _sum(devices for pod, devices in requests if not pod.node),
-    )
 
 
 def _sum(parts: Iterable[Mapping[str, int]]) -> Counter[str]:
@@ -214,19 +218,15 @@ def _pool_of_device(name: str, node: Node, own: Sequence[Pool]) -> Pool:
 
 
 def _count(pod: RunningPod, state: PoolState, devices: dict[str, int]) -> None:
-    owned, pool = pod.owned, state.pool
-    node = state.nodes.get(pod.node)
+    node, pools = state.nodes.get(pod.node), pod.decision.pools
     if any(devices.values()):
         state.requests.append((pod, devices))
     if node is None:
         return
     node.pods.append(pod)
-    node.holdings += (
-        HeldDevices(owned.namespace, owned.name, resource, count)
-        for resource, count in devices.items()
-    )
-    pools = pod.decision.pools
-    belongs = pool.name in pools if pools else bool(devices)
+    if devices:
+        node.requests.append((pod, devices))
+    belongs = state.pool.name in pools if pools else bool(devices)
     if not (belongs or pod.is_agent or pod.decision.exemption):
         node.trespassers.append(pod)
 

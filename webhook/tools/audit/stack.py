@@ -98,8 +98,8 @@ def of_several_domains(nodes: NodeIndex) -> Iterator[StackProblem]:
                 f"{counted(len(counts), 'ComputeDomain')} share clique {clique} "
                 f"({some(domains)}): their Pods cannot use each other's memory; "
                 f"free for others: {counted(free, 'node')} of the clique",
-                f"Use one ComputeDomain for Pods that work together, and give each a {_CLIQUE} of "
-                "its own by a required Pod affinity",
+                "Use one ComputeDomain for Pods that work together, and keep different ones apart "
+                f"by a required Pod affinity with the topologyKey {_CLIQUE}",
             )
 
 

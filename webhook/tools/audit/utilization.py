@@ -20,7 +20,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
-from webhook.tools.audit.waste import PodHours, Use, Window
+from webhook.tools.audit.waste import Limit, PodHours, Use, Window
 
 METRIC = "DCGM_FI_DEV_GPU_UTIL"
 _UTIL, _ENGINE, _MEMORY = METRIC, "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_DRAM_ACTIVE"
@@ -40,8 +40,7 @@ class PrometheusError(Exception):
 
 def queries(window: Window) -> dict[str, str]:
     """Return the queries for the hours in which devices were idle, hung, and worked, by Pod."""
-    step = _step(window)
-    of_window = f"[{math.ceil(window.end - window.start)}s:{step}s]"
+    step, of_window = _samples(window)
 
     def over(what: str) -> str:
         return f"sum_over_time(({what}){of_window})"
@@ -55,15 +54,6 @@ def queries(window: Window) -> dict[str, str]:
         f"{over(f'{_MIG} >= bool 0.05')}",
     }
     return {name: f"sum by ({_BY}) ({query}) * {step} / 3600" for name, query in each.items()}
-
-
-def overtime_query(window: Window, limit: float) -> str:
-    """Return the query for the device-hours of runs beyond a limit in seconds, by Pod."""
-    step = _step(window)
-    of_window = f"[{math.ceil(window.end - window.start)}s:{step}s]"
-    devices = f"(count by ({_BY}) ({_UTIL} or {_ENGINE})){of_window}"
-    beyond = f"clamp_min(count_over_time({devices}) * {step} - {limit:.0f}, 0)"
-    return f"{beyond} * avg_over_time({devices}) / 3600"
 
 
 def use_of_devices(address: str, window: Window) -> dict[tuple[str, str], Use]:
@@ -83,18 +73,24 @@ def use_of_devices(address: str, window: Window) -> dict[tuple[str, str], Use]:
     return {name: Use(**hours) for name, hours in found.items()}
 
 
-def overtime(address: str, window: Window, limit: float) -> list[PodHours]:
-    """Return the device-hours of Pods beyond a limit of their run time, which is in seconds.
+def overtime(address: str, window: Window, limit: float) -> Limit:
+    """Return a limit of the run time of Pods, in seconds, with the runs that were longer.
 
     Raises:
         PrometheusError: Prometheus is not reachable, or rejects the query.
     """
-    found = _read(address, overtime_query(window, limit), window)
-    return [pod for pod in found if pod.hours > 0]
+    step, of_window = _samples(window)
+    devices = f"(count by ({_BY}) ({_UTIL} or {_ENGINE})){of_window}"
+    beyond = f"clamp_min(count_over_time({devices}) * {step} - {limit:.0f}, 0)"
+    found = _read(address, f"{beyond} * avg_over_time({devices}) / 3600", window)
+    return Limit(limit, [pod for pod in found if pod.hours > 0])
 
 
-def _step(window: Window) -> int:
-    return max(_SHORTEST_STEP, math.ceil((window.end - window.start) / _MOST_STEPS))
+def _samples(window: Window) -> tuple[int, str]:
+    """Return the seconds between two samples, and the selector of those in the window."""
+    seconds = math.ceil(window.end - window.start)
+    step = max(_SHORTEST_STEP, math.ceil(seconds / _MOST_STEPS))
+    return step, f"[{seconds}s:{step}s]"
 
 
 def _read(address: str, query: str, window: Window) -> Iterator[PodHours]:

@@ -8,14 +8,15 @@ a time.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from operator import attrgetter
 from statistics import median_low
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from policies.rules.check_stranded_devices import TAKES_CHANNEL
+from policies.policy import Pool
+from policies.rules.check_stranded_devices import LEAST, TAKES_CHANNEL
 from webhook.tools.audit.judge import RunningPod
 from webhook.tools.audit.pools import PoolNode, PoolState
 
@@ -77,134 +78,121 @@ class Use(NamedTuple):
 
 
 class PodHours(NamedTuple):
-    """A Pod, the node where it holds or held devices, and some of their hours."""
+    """Device-hours of one Pod, and the number of these devices that are so now.
+
+    Those of a Pod that is gone are beyond the longest run time, of devices of its node.
+    """
 
     namespace: str
     name: str
     node: str
     hours: float
+    kind: Kind = "overtime"
+    resource: str = ""
+    devices: int = 0
 
 
-class _Share(NamedTuple):
-    """The part of a row that one Pod causes."""
+class Limit(NamedTuple):
+    """The longest run time of a pool's Pods in seconds, and earlier runs that were longer."""
 
-    kind: Kind
-    namespace: str
-    name: str
-    node: str
-    resource: str
-    devices: int
-    hours: float
+    seconds: float
+    past: Sequence[PodHours] = ()
 
 
 def waste(
     states: Iterable[PoolState],
     window: Window,
     use: Mapping[tuple[str, str], Use] = MappingProxyType({}),
-    limits: Mapping[str, float] = MappingProxyType({}),
-    past: Mapping[float, Iterable[PodHours]] = MappingProxyType({}),
+    limits: Mapping[str, Limit] = MappingProxyType({}),
 ) -> list[Row]:
     """Return the table, with the most expensive waste first.
 
     ``use`` is that of Pods, by namespace and name; if it is empty, there are no rows about it.
-    ``limits`` are the longest run times by pool, in seconds. Of the ``past`` runs of a limit, those
-    of Pods that are gone count.
+    ``limits`` are those of pools, by name.
     """
     rows = []
     for state in states:
-        parts: defaultdict[tuple[str, Kind, str], list[_Share]] = defaultdict(list)
+        parts: defaultdict[tuple[str, Kind, str], list[PodHours]] = defaultdict(list)
         limit = limits.get(state.pool.name)
-        for share in (
-            *_requested(state, window, use, limit),
-            *_of_past(state, () if limit is None else past.get(limit, ())),
-            *_free(state, window),
-        ):
-            parts[share.namespace, share.kind, share.resource].append(share)
-        for (namespace, kind, resource), shares in parts.items():
-            hours = sum(share.hours for share in shares)
-            price = None if kind == "pending" else state.pool.price_per_device_hour
-            largest = nlargest(_MOST_PODS, shares, key=attrgetter("hours"))
-            row = Row(
-                state.pool.name,
-                namespace,
-                kind,
-                resource,
-                sum(share.devices for share in shares),
-                hours,
-                None if price is None else price * hours,
-                tuple(share.name for share in largest),
-                tuple(dict.fromkeys(share.node for share in largest if share.node)),
-            )
-            rows.append(row)
-    return sorted(rows, key=_first)
+        for each in (*_requested(state, window, use, limit), *_free(state, window)):
+            parts[each.namespace, each.kind, each.resource].append(each)
+        rows += [_row(state.pool, *key, of_pods) for key, of_pods in parts.items()]
+    return sorted(rows, key=lambda row: (row.kind not in WASTE, -(row.cost or 0.0), -row.hours))
 
 
-def _first(row: Row) -> tuple[bool, float, float]:
-    return row.kind not in WASTE, -(row.cost or 0.0), -row.hours
+def _row(pool: Pool, namespace: str, kind: Kind, resource: str, of_pods: Sequence[PodHours]) -> Row:
+    hours = sum(each.hours for each in of_pods)
+    price = None if kind == "pending" else pool.price_per_device_hour
+    largest = nlargest(_MOST_PODS, of_pods, key=attrgetter("hours"))
+    return Row(
+        pool.name,
+        namespace,
+        kind,
+        resource,
+        sum(each.devices for each in of_pods),
+        hours,
+        None if price is None else price * hours,
+        tuple(each.name for each in largest),
+        tuple(dict.fromkeys(each.node for each in largest if each.node)),
+    )
 
 
 def _requested(
     state: PoolState,
     window: Window,
     use: Mapping[tuple[str, str], Use],
-    limit: float | None,
-) -> Iterator[_Share]:
+    limit: Limit | None,
+) -> Iterator[PodHours]:
+    present = set()
     for pod, by_name in state.requests:
-        owned = pod.owned
-        of_pod = use.get((owned.namespace, owned.name), Use()) if use else None
-        for resource, devices in by_name.items():
-            part = devices / sum(by_name.values())
-            for kind, count, hours in _of_pod(pod, devices, part, window, of_pod, limit):
-                yield _Share(kind, owned.namespace, owned.name, pod.node, resource, count, hours)
+        name = pod.owned.namespace, pod.owned.name
+        present.add(name)
+        of_device = None
+        if use:
+            all_devices = sum(by_name.values())
+            of_device = Use(*(hours / all_devices for hours in use.get(name, Use())))
+        for kind, is_now, hours in _of_device(pod, window, of_device, limit):
+            for resource, count in by_name.items():
+                devices = count if is_now else 0
+                yield PodHours(*name, pod.node, hours * count, kind, resource, devices)
+    for run in limit.past if limit else ():
+        node = state.nodes.get(run.node)
+        if node and node.offered and (run.namespace, run.name) not in present:
+            yield run._replace(resource=next(iter(node.offered)))
 
 
-def _of_pod(
-    pod: RunningPod,
-    devices: int,
-    part: float,
-    window: Window,
-    use: Use | None,
-    limit: float | None,
-) -> Iterator[tuple[Kind, int, float]]:
-    """Yield kind, number and hours of a Pod's devices, which are this part of all its devices."""
+def _of_device(
+    pod: RunningPod, window: Window, use: Use | None, limit: Limit | None
+) -> Iterator[tuple[Kind, bool, float]]:
+    """Yield each kind of the hours of one device of a Pod, and whether it is so now."""
     times = pod.times
+    if waited := window.hours(times.created, times.scheduled if pod.node else None):
+        yield "pending", not pod.node, waited
     if not pod.node:
-        yield "pending", devices, devices * window.hours(times.created)
         return
-    if waited := window.hours(times.created, times.scheduled):
-        yield "pending", 0, devices * waited
-    left = devices * window.hours(times.scheduled)
-    yield "held", devices, left
-    if limit is not None and (beyond := window.hours(times.scheduled + limit)):
-        yield "overtime", devices, devices * beyond
+    left = window.hours(times.scheduled)
+    yield "held", True, left
+    if limit and (beyond := window.hours(times.scheduled + limit.seconds)):
+        yield "overtime", True, beyond
     unready_since = times.unready_since(window.end)
     if unready_since is not None:
-        not_ready = devices * window.hours(unready_since)
-        yield "notReady", devices, not_ready
+        not_ready = window.hours(unready_since)
+        yield "notReady", True, not_ready
         left -= not_ready
     if use is None:
         return
-    count = devices if unready_since is None else 0
-    hung, worked = use.hung * part, use.worked * part
-    kinds: tuple[tuple[Kind, float], ...] = (("idle", use.idle * part), ("hung", hung))
-    for kind, hours in kinds:
-        if hours := max(0.0, min(hours, left)):
-            yield kind, count, hours
+    is_ready = unready_since is None
+    kinds: tuple[tuple[Kind, float], ...] = (("idle", use.idle), ("hung", use.hung))
+    for kind, found in kinds:
+        if hours := min(found, left):
+            yield kind, is_ready, hours
             left -= hours
-    if left > (worked - hung) + _INACCURACY * devices:
-        yield "unknown", count, left - (worked - hung)
+    unknown = left - (use.worked - use.hung)
+    if unknown > _INACCURACY:
+        yield "unknown", is_ready, unknown
 
 
-def _of_past(state: PoolState, past: Iterable[PodHours]) -> Iterator[_Share]:
-    present = {pod.owned.full_name for pod, _ in state.requests}
-    for namespace, name, node, hours in past:
-        known = state.nodes.get(node)
-        if known and known.offered and f"{namespace}/{name}" not in present:
-            resource = next(iter(known.offered))
-            yield _Share("overtime", namespace, name, node, resource, 0, hours)
-
-
-def _free(state: PoolState, window: Window) -> Iterator[_Share]:
+def _free(state: PoolState, window: Window) -> Iterator[PodHours]:
     """Yield the free devices that nodes lack the CPU, the memory, or the IMEX channel for.
 
     They have been so at least since the last Pod came to the node. The Pod counts that takes the
@@ -212,28 +200,18 @@ def _free(state: PoolState, window: Window) -> Iterator[_Share]:
     """
     typical = _typical(state.requests)
     for node in state.nodes.values():
-        for resource, free in node.free.items():
-            if not free or not node.pods:
-                continue
+        for resource, free in node.free.items() if node.pods else ():
+            kind: Kind = "stranded"
             holder = next((pod for pod in node.pods if _holds_channel(pod)), None)
-            if holder:
-                hours = free * window.hours(holder.times.scheduled)
-                owned = holder.owned
-                yield _Share(
-                    "stranded", owned.namespace, owned.name, node.name, resource, free, hours
-                )
-                continue
-            devices, need, which = min(
-                _fit(node, free, which, typical.get(resource)) for which in (0, 1)
-            )
-            if (blocked := free - devices) > 0:
-                excess = [pod.host[which] - need * sum(pod.devices.values()) for pod in node.pods]
-                pod = node.pods[excess.index(max(excess))]
-                trespasses = any(each is pod for each in node.trespassers)
-                hours = blocked * window.hours(max(each.times.scheduled for each in node.pods))
-                kind: Kind = "trespassed" if trespasses else "stranded"
-                owned = pod.owned
-                yield _Share(kind, owned.namespace, owned.name, node.name, resource, blocked, hours)
+            blocked, since = free, holder.times.scheduled if holder else 0.0
+            if holder is None:
+                blocked, holder = _without_room(node, free, typical.get(resource))
+                since = max(each.times.scheduled for each in node.pods)
+                kind = "trespassed" if any(each is holder for each in node.trespassers) else kind
+            if blocked > 0:
+                name = holder.owned.namespace, holder.owned.name
+                hours = blocked * window.hours(since)
+                yield PodHours(*name, node.name, hours, kind, resource, blocked)
 
 
 def _holds_channel(pod: RunningPod) -> bool:
@@ -255,21 +233,24 @@ def _typical(
     }
 
 
-def _fit(
-    node: PoolNode, free: int, which: int, typical: tuple[int, int] | None
-) -> tuple[int, int, int]:
-    """Return for how many free devices the node's CPU (``which`` 0) or memory (1) suffices.
-
-    The second value is what one device needs, in nanos, and the third is ``which``.
+def _without_room(
+    node: PoolNode, free: int, typical: tuple[int, int] | None
+) -> tuple[int, RunningPod]:
+    """Return how many free devices lack CPU or memory, and the Pod that takes the most of it.
 
     A device needs what is typical for its name in its pool, but not more than its share of what
-    node agents leave.
+    node agents leave, and not less than the part of it that the rule demands.
     """
-    agents = sum(pod.host[which] for pod in node.pods if pod.is_agent)
-    taken = sum(pod.host[which] for pod in node.pods)
-    room = node.room[which]
-    share = max(1, (room - agents) // sum(node.offered.values()))
-    need = share if typical is None else min(share, typical[which])
-    left = max(0, room - taken)
-    fits = need == 0 or not room
-    return free if fits else left // need, need, which
+    found = 0, node.pods[0]
+    for which, room in enumerate(node.room):
+        agents = sum(pod.host[which] for pod in node.pods if pod.is_agent)
+        share = max(1, (room - agents) // sum(node.offered.values()))
+        need = share if typical is None else min(share, typical[which])
+        need = max(need, -(-share // LEAST))
+        if room:
+            taken = sum(pod.host[which] for pod in node.pods)
+            blocked = free - max(0, room - taken) // need
+            excess = [pod.host[which] - need * sum(pod.devices.values()) for pod in node.pods]
+            if blocked > found[0]:
+                found = blocked, node.pods[excess.index(max(excess))]
+    return found

@@ -17,7 +17,7 @@ from webhook.tools.audit.cluster_audit import Audit
 from webhook.tools.audit.cluster_audit import audit as run
 from webhook.tools.audit.fragments import pieces, without_small
 from webhook.tools.audit.utilization import METRIC, PrometheusError, overtime, use_of_devices
-from webhook.tools.audit.waste import PodHours, Use, Window, waste
+from webhook.tools.audit.waste import Limit, Use, Window, waste
 from webhook.tools.cli.commands import EXIT_BUG, EXIT_FOUND
 from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.flags import lifetime_option, parse_duration
@@ -125,19 +125,16 @@ def audit(
             name, policy = await policy_choice.in_cluster(api)
             audited = await run(Reader(LiveObjects(api), progress), policy, now.date())
         results = list(results_of(audited))
+        window = Window((now - since).timestamp(), now.timestamp())
         limit = what_if_max_runtime and what_if_max_runtime.total_seconds()
         limits = {
-            state.pool.name: longest
+            state.pool.name: _asked(prometheus, overtime, window, longest)
+            if prometheus
+            else Limit(longest)
             for state in audited.pools
             if (longest := limit or _max_runtime(state.pool)) is not None
         }
-        window = Window((now - since).timestamp(), now.timestamp())
-        past: dict[float, list[PodHours]] = {
-            longest: _asked(prometheus, overtime, window, longest)
-            for longest in {*limits.values()}
-            if prometheus
-        }
-        rows = waste(audited.pools, window, _use(prometheus, window), limits, past)
+        rows = waste(audited.pools, window, _use(prometheus, window), limits)
         report = AuditReport(
             name,
             now,

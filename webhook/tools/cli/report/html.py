@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +22,7 @@ from markupsafe import Markup
 from policies.finding import ACTIONS
 from webhook.documents.document import sentence
 from webhook.tools.audit.waste import WASTE
-from webhook.tools.cli.evaluate import Result, Verdict
+from webhook.tools.cli.evaluate import VERDICTS
 from webhook.tools.cli.report.content import (
     AuditReport,
     finding_place,
@@ -38,23 +38,7 @@ if TYPE_CHECKING:
     from webhook.tools.audit.pools import PoolNode, PoolState
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_TITLES = {
-    "waste": "Waste",
-    "pools": "Pools",
-    "findings": "Findings",
-    "changes": "Changes",
-    "errors": "Invalid",
-    "notes": "Notes",
-}
 _SHADES = 6
-_VERDICTS: tuple[tuple[Verdict, str], ...] = (
-    ("denied", "denied"),
-    ("mutated", "mutated"),
-    ("allowed", "allowed"),
-    ("unknown", "unknown"),
-    ("skipped", "skipped (no pod template)"),
-    ("invalid", "invalid"),
-)
 
 
 class _Number(NamedTuple):
@@ -67,33 +51,59 @@ class _Number(NamedTuple):
 
 def audit(report: AuditReport) -> Iterator[str]:
     """Yield the page of an audit, with a picture of the pools."""
-    pools = report.audit.pools
-    subtitle = f"{report.cluster}, {report.created:%Y-%m-%d %H:%M} UTC, policy: {report.policy}"
-    free = (each for state in pools for each in state.free.items())
-    unfenced = {n.name for s in pools for n in s.nodes.values() if not n.has_taint}
-    numbers = [
-        *_verdict_numbers(report.results),
-        _Number(report.audit.pods, "running Pods"),
-        *(_Number(count, f"{name} free") for name, count in _by_name(free).items()),
-        _Number(sum(state.trespassers for state in pools), "trespassers", bad=True),
-        _Number(len(unfenced), "GPU nodes without taint", bad=True),
-        *_wasted(report),
-    ]
-    sections: dict[str, Sequence[Any]] = {
-        "waste": [row for row in report.waste if row.kind not in ("held", "overtime")],
-        "pools": pools,
-        **_sections(report.results),
-        "notes": [*(f"Not audited: {title}" for title in report.audit.skipped), *report.remarks],
-    }
-    listed = {f"list-{number}": each for number, each in enumerate(report.lists) if each[1]}
-    titles = {**_TITLES, **{name: title for name, (title, _) in listed.items()}}
-    yield _page(
-        report.command,
-        subtitle,
-        numbers,
-        {**{name: lines for name, (_, lines) in listed.items()}, **sections},
-        titles,
+    sections = _sections(report)
+    shown = {title: items for title, items in sections.items() if items or title == "Findings"}
+    css = (_TEMPLATES / "page.css").read_text(encoding="utf-8").strip()
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode("ascii")
+    page = _template().render(
+        command=report.command,
+        subtitle=f"{report.cluster}, {report.created:%Y-%m-%d %H:%M} UTC, policy: {report.policy}",
+        numbers=[*_numbers(report)],
+        sections=shown,
+        style=Markup(css),  # noqa: S704 - an own file
+        style_hash=f"sha256-{digest}",
     )
+    yield f"{page}\n"
+
+
+def _numbers(report: AuditReport) -> Iterator[_Number]:
+    pools = report.audit.pools
+    counts = Counter(result.verdict for result in report.results if result.is_object)
+    yield _Number(counts.total(), "objects")
+    yield _Number(counts["denied"], "denied", bad=True)
+    for verdict in VERDICTS:
+        if counts[verdict] and verdict != "denied":
+            yield _Number(counts[verdict], verdict, bad=verdict == "invalid")
+    yield _Number(report.audit.pods, "running Pods")
+    for name, count in sorted(sum((state.free for state in pools), Counter[str]()).items()):
+        yield _Number(count, f"{name} free")
+    yield _Number(sum(state.trespassers for state in pools), "trespassers", bad=True)
+    unfenced = {n.name for s in pools for n in s.nodes.values() if not n.has_taint}
+    yield _Number(len(unfenced), "GPU nodes without taint", bad=True)
+    wasted: defaultdict[str, float] = defaultdict(float)
+    for row in report.waste:
+        if row.kind in WASTE:
+            wasted[row.resource] += row.hours
+    for name, hours in sorted(wasted.items()):
+        what = f"device-hours of {name} wasted in {report.hours:g} h"
+        yield _Number(round(hours), what, bad=True)
+
+
+def _sections(report: AuditReport) -> dict[str, Sequence[Any]]:
+    """Return the sections that have a template of their own, or one line for each item."""
+    results = report.results
+    findings = [(result, finding) for result in results for finding in result.findings]
+    # Enforced findings come first; within an action, the objects keep their order.
+    findings.sort(key=lambda pair: ACTIONS.index(pair[1].action))
+    return {
+        "Waste": [row for row in report.waste if row.kind not in ("held", "overtime")],
+        **dict(report.lists),
+        "Pools": report.audit.pools,
+        "Findings": findings,
+        "Changes": [result for result in results if result.decision.operations],
+        "Invalid": [sentence(r.manifest.document, r.error) for r in results if r.error is not None],
+        "Notes": [*(f"Not audited: {title}" for title in report.audit.skipped), *report.remarks],
+    }
 
 
 @cache
@@ -122,72 +132,9 @@ def _template() -> Template:
     return environment.get_template("page.html")
 
 
-def _page(
-    command: str,
-    subtitle: str,
-    numbers: Sequence[_Number],
-    sections: Mapping[str, Sequence[Any]],
-    titles: Mapping[str, str],
-) -> str:
-    """Return a page. Each section shows what it gets; only findings stay if there are none."""
-    css = (_TEMPLATES / "page.css").read_text(encoding="utf-8").strip()
-    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode("ascii")
-    shown = {name: items for name, items in sections.items() if items or name == "findings"}
-    page = _template().render(
-        command=command,
-        titles=titles,
-        subtitle=subtitle,
-        numbers=numbers,
-        sections=shown,
-        style=Markup(css),  # noqa: S704 - an own file
-        style_hash=f"sha256-{digest}",
-    )
-    return f"{page}\n"
-
-
 def _printable(value: Any) -> Any:
     """Write control characters and changes of direction as escapes, wherever text is shown."""
     return value if isinstance(value, Markup) else printable(str(value))
-
-
-def _verdict_numbers(results: Sequence[Result]) -> list[_Number]:
-    counts = Counter(result.verdict for result in results if result.is_object)
-    return [
-        _Number(counts.total(), "objects"),
-        *(
-            _Number(counts[verdict], words, bad=verdict in ("denied", "invalid"))
-            for verdict, words in _VERDICTS
-            if counts[verdict] or verdict == "denied"
-        ),
-    ]
-
-
-def _wasted(report: AuditReport) -> Iterator[_Number]:
-    if report.waste:
-        wasted = ((row.resource, row.hours) for row in report.waste if row.kind in WASTE)
-        for name, hours in _by_name(wasted).items():
-            what = f"device-hours of {name} wasted in {report.hours:g} h"
-            yield _Number(hours, what, bad=True)
-
-
-def _by_name(counts: Iterable[tuple[str, float]]) -> dict[str, int]:
-    """Return the rounded sum of each name, in the order of the names."""
-    total: defaultdict[str, float] = defaultdict(float)
-    for name, count in counts:
-        total[name] += count
-    return {name: round(count) for name, count in sorted(total.items())}
-
-
-def _sections(results: Sequence[Result]) -> dict[str, Sequence[Any]]:
-    """Return the sections about findings, changes and invalid manifests."""
-    findings = [(result, finding) for result in results for finding in result.findings]
-    # Enforced findings come first; within an action, the objects keep their order.
-    findings.sort(key=lambda pair: ACTIONS.index(pair[1].action))
-    return {
-        "findings": findings,
-        "changes": [r for r in results if r.decision.operations],
-        "errors": [sentence(r.manifest.document, r.error) for r in results if r.error is not None],
-    }
 
 
 # What the section of the pools shows.
