@@ -59,7 +59,7 @@ def lists(subjects: Iterable[Subject], outlooks: Mapping[str, str]) -> dict[List
             kind.group, kind.kind, kind.title, owned.namespace, owned.name, why, (*subject.users,)
         )
         alike = (owned.namespace, subject.likeness, entry.users) if subject.likeness else None
-        key = alike if kind is POD and alike and not subject.remark else subject.place
+        key = alike if kind is POD and alike and not owned.owner else subject.place
         known = found[name].setdefault(key, entry)
         if known is not entry:
             found[name][key] = known._replace(alike=(*known.alike, owned.name))

@@ -94,7 +94,7 @@ async def judged_workloads(reader: Reader, policy: Policy, today: date) -> list[
     judged = [*inventory.workloads, *(group.first for group in inventory.pods.values())]
     await lister.read_owners(each.owned for each in judged)
     top = inventory.owners.top
-    return [each for each in judged if not each.is_history and top(each.owned)[0] is each.owned]
+    return [each for each in judged if not each.is_history and top(each.owned) is each.owned]
 
 
 async def _audit(lister: _Lister, policy: Policy) -> Audit:
@@ -201,9 +201,8 @@ class _Lister:
             for group, name in missing:
                 kinds = await self._reader.objects.kinds(group) if group else ()
                 kind = next((each for each in kinds if each.kind == name), None)
-                if kind is not None and not kind.is_namespaced:
-                    self.inventory.owners.clusterwide.add(kind.key)
-                elif kind is not None:
+                # The configuration of an operator is cluster-scoped.
+                if kind is not None and kind.is_namespaced:
                     owned = await self._workloads(kind)
                     owner_keys |= {obj.owner.key for obj in owned if obj.owner}
 

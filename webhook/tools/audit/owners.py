@@ -16,7 +16,7 @@ import msgspec
 from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.scheduling import Alternative, accepts
-from webhook.cluster.kinds import NODE, GroupKind
+from webhook.cluster.kinds import GroupKind
 from webhook.kube.collection import AnnotatedMetadata
 
 _SELECTING_GROUPS = ("", "apps", "batch")
@@ -79,15 +79,10 @@ class Owned:
 
 
 class Owners:
-    """The objects that may own others: all objects of the ``listed`` kinds.
-
-    Objects of ``clusterwide`` kinds, for example the configuration of an operator, do not count as
-    owners.
-    """
+    """The objects that may own others: all objects of the ``listed`` kinds."""
 
     def __init__(self) -> None:
         self.listed: set[GroupKind] = set()
-        self.clusterwide: set[GroupKind] = set()
         self._objects: dict[Identity, Owned] = {}
 
     def owned(self, metadata: OwnedMetadata, key: GroupKind, spec: JSONObject) -> Owned:
@@ -114,19 +109,16 @@ class Owners:
         self.listed.add(kind)
         self._objects.update((obj.identity, obj) for obj in objects)
 
-    def top(self, obj: Owned) -> tuple[Owned, str]:
-        """Return the topmost owner, or the object itself, and why an owner reference ends there.
+    def top(self, obj: Owned) -> Owned:
+        """Return the topmost owner, or the object itself.
 
         The Node that owns a static Pod does not count. Source: ``metav1.GetControllerOf``.
         """
         seen = {obj.identity}
-        while obj.owner is not None and obj.owner.key != NODE:
-            owner = self.direct(obj)
-            if owner is None or owner.identity in seen:
-                return obj, self._why(obj.owner, obj.namespace)
+        while (owner := self.direct(obj)) and owner.identity not in seen:
             seen.add(owner.identity)
             obj = owner
-        return obj, ""
+        return obj
 
     def direct(self, obj: Owned) -> Owned | None:
         """Return the object's own controller, if it is known and matches the reference."""
@@ -139,19 +131,6 @@ class Owners:
         if owner is None or (owner.uid and reference.uid and owner.uid != reference.uid):
             return None
         return owner
-
-    def _why(self, owner: Reference, namespace: str) -> str:
-        """Return why an owner reference leads to no object."""
-        if (*owner.key, namespace, owner.name) in self._objects:
-            return (
-                f"its owner reference names {owner}, but the UID or the selector of that object "
-                "does not match"
-            )
-        if owner.key in self.clusterwide:
-            return f"its owner {owner} is cluster-scoped"
-        if owner.key in self.listed:
-            return f"its owner reference names {owner}, which does not exist"
-        return f"its owner {owner} could not be listed"
 
 
 def _controller(references: Iterable[JSONObject]) -> Reference | None:

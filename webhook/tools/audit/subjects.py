@@ -26,8 +26,7 @@ class Subject:
 
     ``decision`` has those findings, and the mutations of the owner's own template. ``verdict`` is
     about the next creation of the owner and of its Pods. ``placed`` are the findings about where
-    its Pods run: they deny nothing. ``remark`` is the reason why an object with an owner reference
-    is reported itself.
+    its Pods run: they deny nothing.
     """
 
     kind: Kind
@@ -37,7 +36,6 @@ class Subject:
     pods: Counter[str] = field(default_factory=Counter)
     """The running Pods by verdict."""
     placed: tuple[Finding, ...] = ()
-    remark: str = ""
     users: dict[ContainerUser, None] = field(default_factory=dict)
     """The containers that get another user at their next creation."""
     mutations: dict[str, None] = field(default_factory=dict)
@@ -80,10 +78,10 @@ def subjects(policy: Policy, inventory: Inventory, states: Iterable[PoolState]) 
     workloads = {judged.owned.identity: judged for judged in inventory.workloads}
 
     def collector(judged: Judged) -> _Collector:
-        top, remark = inventory.owners.top(judged.owned)
+        top = inventory.owners.top(judged.owned)
         if top.identity not in collected:
             owner = workloads.get(top.identity, judged)
-            collected[top.identity] = _Collector(owner, remark, policy, inventory)
+            collected[top.identity] = _Collector(owner, policy, inventory)
         return collected[top.identity]
 
     for judged in inventory.workloads:
@@ -102,14 +100,13 @@ def subjects(policy: Policy, inventory: Inventory, states: Iterable[PoolState]) 
 class _Collector:
     """Collects the findings of a topmost owner and of all objects that belong to it."""
 
-    def __init__(self, top: Judged, remark: str, policy: Policy, inventory: Inventory) -> None:
+    def __init__(self, top: Judged, policy: Policy, inventory: Inventory) -> None:
         self._top = top
         self._subject = Subject(
             top.kind,
             top.owned,
             top.decision,
             top.verdict,
-            remark=remark,
             is_undecided=top.is_undecided,
         )
         self._policy = policy
@@ -209,7 +206,7 @@ class _Collector:
 
     def _is_excepted(self, owned: Owned) -> bool:
         inventory, labels = self._inventory, self._inventory.labels_of(owned.namespace)
-        top, _ = inventory.owners.top(owned)
+        top = inventory.owners.top(owned)
         for entry in self._policy.exceptions:
             for candidate in (owned, top):
                 key = (TRESPASS, owned.namespace, candidate.key[1], candidate.name)

@@ -73,7 +73,7 @@ class AuditReport(CheckReport, frozen=True, kw_only=True):
 
     @property
     def remarks(self) -> Iterator[str]:
-        """Sentences about the GPU stack, Pods without mutations, exceptions, separate objects."""
+        """Sentences about the GPU stack, Pods without mutations, and exceptions."""
         yield from map(str, self.audit.stack)
         if pods := self.audit.unmutated:
             yield (
@@ -83,9 +83,6 @@ class AuditReport(CheckReport, frozen=True, kw_only=True):
                 "see what changes first"
             )
         yield from self.audit.exceptions
-        for subject in self.audit.subjects:
-            if subject.remark:
-                yield f"{subject.place} counts by itself: {subject.remark}"
 
 
 State = Literal["passed", "failed", "error"]

@@ -48,12 +48,6 @@ def audit(report: AuditReport) -> Iterator[str]:
         pools=[_pool(state) for state in found.pools],
         waste=waste(report),
         lists=[{"title": title, "lines": list(lines)} for title, lines in report.lists],
-        # The topmost owners of Pods, and the objects that only name an owner.
-        owners=[
-            {"path": subject.place, "pods": subject.pods, "remark": subject.remark}
-            for subject in found.subjects
-            if subject.pods or subject.remark
-        ],
         **_results(report),
     )
 
