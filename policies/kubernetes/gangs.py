@@ -125,12 +125,11 @@ def group_of(template: Template) -> str:
     return next((name for name in named if isinstance(name, str) and name), "")
 
 
-def together(template: Template, at_a_time: AtATime) -> Iterator[Together]:
+def together(template: Template, pods: int, replicas: int) -> Iterator[Together]:
     """Yield which Pods of the template have to run in one domain of a topology, such as a rack.
 
     A Pod affinity whose Pods differ by the label of a controller is not among them.
     """
-    pods, _, replicas = at_a_time
     each = pods // max(1, replicas)
     for _, holder in template.holders():
         annotations = mapping(descend(holder, ("metadata", "annotations")))

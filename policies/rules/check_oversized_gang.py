@@ -8,7 +8,6 @@ from typing import NamedTuple
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.gangs import (
-    AtATime,
     fewest_pods,
     group_of,
     is_gang,
@@ -39,16 +38,10 @@ class _Part(NamedTuple):
 
     pod: Pod
     context: Context
-    at_a_time: AtATime
+    pods: int
+    path: str
+    replicas: int
     needed: Mapping[str, int]
-
-    @property
-    def pods(self) -> int:
-        return self.at_a_time.pods
-
-    @property
-    def path(self) -> str:
-        return self.at_a_time.path
 
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
@@ -97,7 +90,7 @@ def _parts(pods: tuple[Pod, ...], context: Context) -> Iterator[_Part]:
         own = Context.of(pod, context.policy, context.request, context.facts)
         at_a_time = pods_at_a_time(pod.template)
         if at_a_time and all(request.certain for request in own.device_requests):
-            yield _Part(pod, own, at_a_time, needed_devices(pod, own))
+            yield _Part(pod, own, *at_a_time, needed_devices(pod, own))
 
 
 def _too_large(parts: list[_Part], surplus: int) -> Iterator[Finding]:
@@ -158,7 +151,7 @@ def _beyond_domains(part: _Part) -> Iterator[Finding]:
     where, added = _nodes_of([part], part.needed, nodes)
     if added is None or any(added.values()):
         return
-    for key, wanted, groups in together(part.pod.template, part.at_a_time):
+    for key, wanted, groups in together(part.pod.template, part.pods, part.replicas):
         fitting, largest = 0, 0
         for room in nodes.rooms_for(part.needed, where, key, _MOST_DOMAINS):
             fitting, largest = fitting + (room >= wanted), max(largest, room)

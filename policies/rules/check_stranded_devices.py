@@ -83,13 +83,17 @@ def _beside_host(pod: Pod, context: Context, nodes: NodeIndex) -> Iterator[Findi
         most = (LEAST - 1) / LEAST
         if taken.cpu <= smallest.cpu * most and taken.memory <= smallest.memory * most:
             return
-        shapes = nodes.shapes(name, _selected(pod, context, nodes) & nodes.offering(name, count))
-        fitting = [shape for shape in shapes if _fits(shape, taken)]
-        if not fitting or can_be_added(pod, context.requested_pools, needed, context.facts):
+        if can_be_added(pod, context.requested_pools, needed, context.facts):
             return
-        (left, which), shape = min((_stranded(shape, count, taken), shape) for shape in fitting)
-        if not left:
+        selected = _selected(pod, context, nodes) & nodes.offering(name, count)
+        fitting = [
+            (_stranded(shape, count, taken), shape)
+            for shape in nodes.shapes(name, selected)
+            if all(n <= room or not room for room, n in zip(shape.room, taken, strict=True))
+        ]
+        if not fitting or not min(fitting)[0][0]:
             return
+        (left, which), shape = min(fitting)
         host, share = _HOST[which], shape.room[which] * count // shape.devices
         requested, room = shown_host(host, taken[which]), shown_host(host, shape.room[which])
         found = found or Finding(
@@ -104,10 +108,6 @@ def _beside_host(pod: Pod, context: Context, nodes: NodeIndex) -> Iterator[Findi
         )
     if found:
         yield found
-
-
-def _fits(shape: Shape, taken: Room) -> bool:
-    return all(room >= n or not room for room, n in zip(shape.room, taken, strict=True))
 
 
 def _stranded(shape: Shape, count: int, taken: Room) -> tuple[int, int]:

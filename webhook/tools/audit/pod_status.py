@@ -11,6 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 from policies.kubernetes.core_v1 import PodResourceClaimStatus
+from policies.kubernetes.objects import JSONObject
+from policies.kubernetes.paths import descend
 
 _CRASH_LOOP = "CrashLoopBackOff"
 _SECONDS_PER_RESTART = 15 * 60.0
@@ -39,31 +41,10 @@ class PodTimes(NamedTuple):
         return None if self.is_ready else self.changed
 
 
-class _Linux(msgspec.Struct, frozen=True):
-    uid: int | None = None
-
-
-class _User(msgspec.Struct, frozen=True):
-    linux: _Linux | None = None
-
-
-class _Waiting(msgspec.Struct, frozen=True):
-    reason: str = ""
-
-
-class _State(msgspec.Struct, frozen=True):
-    waiting: _Waiting | None = None
-
-
 class _ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
-    user: _User | None = None
-    state: _State | None = None
+    user: JSONObject | None = None
+    state: JSONObject | None = None
     restart_count: int = 0
-
-    @property
-    def is_in_loop(self) -> bool:
-        waiting = self.state.waiting if self.state else None
-        return waiting is not None and waiting.reason == _CRASH_LOOP
 
 
 class _Condition(msgspec.Struct, frozen=True, rename="camel"):
@@ -88,9 +69,8 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def user(self) -> int | None:
         """The lowest user ID of the running containers; ``None`` where none is reported."""
-        users = [status.user for status in self.container_statuses or ()]
-        known = [user.linux.uid for user in users if user and user.linux]
-        return min((uid for uid in known if uid is not None), default=None)
+        users = [descend(each.user, ("linux", "uid")) for each in self.container_statuses or ()]
+        return min((uid for uid in users if isinstance(uid, int)), default=None)
 
     def times(self, created: str | None) -> PodTimes:
         """Return the times of a Pod that was ``created`` at this time (RFC 3339).
@@ -113,5 +93,14 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def _loop_restarts(self) -> int:
         """The restarts of a container that waits in a crash loop; 0 without one."""
-        statuses = [*(self.init_container_statuses or ()), *(self.container_statuses or ())]
-        return max((each.restart_count for each in statuses if each.is_in_loop), default=0)
+        return max(
+            (
+                each.restart_count
+                for each in (
+                    *(self.init_container_statuses or ()),
+                    *(self.container_statuses or ()),
+                )
+                if descend(each.state, ("waiting", "reason")) == _CRASH_LOOP
+            ),
+            default=0,
+        )

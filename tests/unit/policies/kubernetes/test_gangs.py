@@ -107,7 +107,9 @@ def test_pods_have_to_run_in_one_domain_of_a_topology() -> None:
         [template] = find(obj).templates
         at_a_time = pods_at_a_time(replace(template, root=obj))
         assert at_a_time
-        assert [*together(replace(template, root=obj, raw=raw), at_a_time)] == expected, given
+        assert [
+            *together(replace(template, root=obj, raw=raw), at_a_time.pods, at_a_time.replicas)
+        ] == expected, given
 
 
 def test_parts_that_wait_for_others_do_not_run_at_a_time() -> None:
