@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -23,25 +24,27 @@ NODE_POOL = "karpenter.sh/nodepool"
 
 Source: TypeAlias = Node | NodeTemplate
 """A node, or nodes that an autoscaler can add."""
+Published: TypeAlias = tuple[str, frozenset[str]]
+"""The driver of a kind of devices, and the DeviceClasses whose selectors accept it."""
 
 
 class Surroundings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """What is known of clouds, and of taints that are about something else than accelerators."""
 
-    node_groups: str
-    """A regular expression for keys of labels whose value names a group of equal nodes."""
+    node_groups: re.Pattern[str]
+    """Keys of labels whose value names a group of equal nodes."""
     partition_labels: tuple[str, ...]
     """Keys of labels that tell whole GPUs, partitions and shares of one model apart."""
     changing_labels: tuple[str, ...]
     """Such labels whose value changes while a node runs."""
-    changing_values: str
-    """A regular expression for such values of other labels."""
+    changing_values: re.Pattern[str]
+    """Such values of other labels."""
     discovery_labels: tuple[str, ...]
     """Prefixes of labels that a node gets once it is up: no autoscaler knows them before."""
-    accelerator_words: str
-    """A regular expression for keys and values of labels that are about accelerators."""
-    passing_values: str
-    """A regular expression for values of labels that a node does not share with later ones."""
+    accelerator_words: re.Pattern[str]
+    """In keys and values of labels that are about accelerators."""
+    passing_values: re.Pattern[str]
+    """Values of labels that a node does not share with later ones."""
     sharing_labels: tuple[str, ...]
     sharing_strategies: tuple[str, ...]
     """The values of ``sharing_labels`` with which a resource is a share of a device."""
@@ -49,15 +52,14 @@ class Surroundings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
     """Prefixes of taints that Kubernetes, control planes and autoscalers add and remove."""
     quarantine_taints: tuple[str, ...]
     """Prefixes of taints of nodes that start, or that are under repair."""
-    state_words: str
-    """A regular expression for keys of taints that name such a state in words."""
+    state_words: re.Pattern[str]
+    """In keys of taints that name such a state."""
     generic_taints: tuple[str, ...]
     """Taints that are about something else than accelerators. Pods choose such nodes by their own
     tolerations."""
-    generic_words: str
-    """A regular expression for keys and values of taints that say so in words: Spot, and nodes that
-    are no machines."""
-    virtual_words: str
+    generic_words: re.Pattern[str]
+    """In keys and values of taints that say so: Spot, and nodes that are no machines."""
+    virtual_words: re.Pattern[str]
     """Those of nodes that are no machines."""
     other_classes: tuple[str, ...]
     """DeviceClasses whose devices are no accelerators."""
@@ -66,38 +68,9 @@ class Surroundings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
 
 
 [_document] = load_documents(str(Path(__file__).with_suffix(".yaml")))
-KNOWN = msgspec.convert(_document.value, Surroundings)
-
-_STATE = re.compile(KNOWN.state_words, re.IGNORECASE)
-_GENERIC = re.compile(KNOWN.generic_words, re.IGNORECASE)
-_VIRTUAL = re.compile(KNOWN.virtual_words, re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class PublishedDevices:
-    """What DRA drivers publish, by the node that has the devices."""
-
-    kinds: Mapping[str, Collection[tuple[str, frozenset[str]]]]
-    """The driver of each kind of devices, and the DeviceClasses whose selectors accept it."""
-    products: Mapping[str, Collection[str]]
-    """The models of the devices."""
-    resources: Mapping[str, str]
-    """By DeviceClass, the extended resource that it provides."""
-
-    @classmethod
-    def of(cls, state: ClusterState) -> PublishedDevices:
-        """Return what the drivers of a cluster publish."""
-        kinds: dict[str, set[tuple[str, frozenset[str]]]] = {}
-        for item in state.offers.slices.by_name.values():
-            for placement, devices in item.placed:
-                found = {(item.pool.driver, each.classes) for each in devices}
-                # Devices of several nodes are those of a network.
-                kinds.setdefault(placement.node, set()).update(found)
-        kinds.pop("", None)
-        return cls(kinds, state.offers.products, state.offers.published.resources)
-
-
-NOTHING_PUBLISHED = PublishedDevices({}, {}, {})
+KNOWN = msgspec.convert(
+    _document.value, Surroundings, dec_hook=lambda _, text: re.compile(text, re.IGNORECASE)
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,12 +104,19 @@ class Member:
     @property
     def taints(self) -> frozenset[Taint]:
         """The taints that keep Pods away for good."""
-        return fences_of(self.source)
+        return frozenset(
+            taint
+            for taint in self.source.taints
+            if taint.effect in FENCING_EFFECTS
+            and not (taint.key.startswith(KNOWN.transient_taints) or is_quarantine(taint))
+        )
 
     @property
     def is_virtual(self) -> bool:
         """Whether a taint says that the node is no machine."""
-        return any(_VIRTUAL.search(f"{taint.key}={taint.value}") for taint in self.taints)
+        return any(
+            KNOWN.virtual_words.search(f"{taint.key}={taint.value}") for taint in self.taints
+        )
 
     @property
     def shared(self) -> frozenset[str]:
@@ -154,17 +134,13 @@ class Member:
 
         And the other vendors whose devices the node has.
         """
-        shared = self.shared
-        is_partition = any(self.values("cloud.google.com/gke-gpu-partition-size"))
-        others = frozenset(f"{vendor.name} devices" for vendor in self.vendors[1:])
-        return others | frozenset(
-            "shares"
-            if device in shared
-            else "partitions"
-            if is_partition or "/mig-" in device or "px_" in device
-            else "whole devices"
-            for device in self.devices
-        )
+        is_divided = any(self.values("cloud.google.com/gke-gpu-partition-size"))
+        found = {f"{vendor.name} devices" for vendor in self.vendors[1:]}
+        for device in self.devices:
+            is_partition = is_divided or "/mig-" in device or "px_" in device
+            whole = "partitions" if is_partition else "whole devices"
+            found.add("shares" if device in self.shared else whole)
+        return frozenset(found)
 
     def with_devices_of(self, other: Member) -> Member:
         """Return the node with its devices of another vendor as well."""
@@ -183,27 +159,19 @@ class Member:
         return tuple(values_of(self.source, key))
 
 
-def fences_of(source: Source) -> frozenset[Taint]:
-    """Return the taints that keep Pods away for good."""
-    return frozenset(
-        taint
-        for taint in source.taints
-        if taint.effect in FENCING_EFFECTS
-        and not (taint.key.startswith(KNOWN.transient_taints) or is_quarantine(taint))
-    )
-
-
 def is_quarantine(taint: Taint) -> bool:
     """Return whether nodes have the taint while they start or are under repair."""
     key = taint.key
     return not key.startswith(KNOWN.transient_taints) and (
-        key.startswith(KNOWN.quarantine_taints) or bool(_STATE.search(key))
+        key.startswith(KNOWN.quarantine_taints) or bool(KNOWN.state_words.search(key))
     )
 
 
 def is_generic(taint: Taint) -> bool:
     """Return whether the taint is about something else than accelerators."""
-    is_named = taint.key in KNOWN.generic_taints or _GENERIC.search(f"{taint.key}={taint.value}")
+    is_named = taint.key in KNOWN.generic_taints or KNOWN.generic_words.search(
+        f"{taint.key}={taint.value}"
+    )
     return bool(is_named) and taint.key not in vendors_by_taint()
 
 
@@ -224,64 +192,65 @@ def models_apart(template: NodeTemplate) -> list[NodeTemplate]:
     """Return the template once for each model that its nodes can have."""
     found = [template]
     for key in dict.fromkeys(key for vendor in known_vendors() for key in vendor.products):
-        found = [
-            replace(each, labels={**each.labels, key: value}) if value else each
-            for each in found
-            for value in ([*each.values(key)] if len([*each.values(key)]) > 1 else [""])
-        ]
+        if len(models := [*template.values(key)]) > 1:
+            found = [replace(t, labels={**t.labels, key: value}) for t in found for value in models]
+    return found
+
+
+def published_devices(state: ClusterState) -> Mapping[str, Collection[Published]]:
+    """Return the kinds of devices that DRA drivers publish, by node."""
+    found: defaultdict[str, set[Published]] = defaultdict(set)
+    for item in state.offers.slices.by_name.values():
+        for placement, devices in item.placed:
+            # Devices of several nodes, without the name of one, are those of a network.
+            found[placement.node].update((item.pool.driver, each.classes) for each in devices)
     return found
 
 
 def members_of(
-    vendor: Vendor, sources: Sequence[Source], published: PublishedDevices
+    vendor: Vendor,
+    sources: Sequence[Source],
+    state: ClusterState,
+    published: Mapping[str, Collection[Published]],
 ) -> dict[int, Member]:
     """Return the sources with accelerators of the vendor, by their number."""
-    made = {n: _member(source, vendor, published) for n, source in enumerate(sources)}
-    members = {n: member for n, member in made.items() if _is_of(member, vendor)}
+    made = [_member(source, vendor, state, published.get(source.name, ())) for source in sources]
+    members = {n: member for n, member in enumerate(made) if _is_of(member, vendor)}
     # A NodePool may say nothing of accelerators, and all its nodes have them.
-    pools: dict[str, set[bool]] = {}
-    for n, source in enumerate(sources):
-        if isinstance(source, Node) and (name := source.labels.get(NODE_POOL)):
-            pools.setdefault(name, set()).add(n in members and not members[n].is_bare)
-    for n, member in made.items():
+    pools: defaultdict[str, set[bool]] = defaultdict(set)
+    for n, member in enumerate(made):
+        if not member.is_template and (name := member.source.labels.get(NODE_POOL)):
+            pools[name].add(n in members and not member.is_bare)
+    for n, member in enumerate(made):
         name = member.source.labels.get(NODE_POOL, "")
         if member.is_template and n not in members and pools.get(name) == {True}:
             members[n] = member
     return dict(sorted(members.items()))
 
 
-def _member(source: Source, vendor: Vendor, published: PublishedDevices) -> Member:
-    if not isinstance(source, Node):
-        devices = source.allocatable or {}
-        amounts = devices.keys() & {*vendor.fractional}
-        return Member(source, (vendor,), _devices(devices, vendor), amounts=frozenset(amounts))
-    offered = {name: n for name, n in source.offers.items() if name not in source.remote}
-    has_device = any(count for name, count in offered.items() if name in vendor.offered)
-    own = {*vendor.device_classes}
-    classes = frozenset[str]().union(
-        *(
-            classes
-            for driver, classes in published.kinds.get(source.name, ())
-            if driver in own or classes & own
-        )
-    )
-    provided = {name for each in classes if (name := published.resources.get(each))}
+def _member(
+    source: Source, vendor: Vendor, state: ClusterState, published: Iterable[Published]
+) -> Member:
+    is_template, own = isinstance(source, NodeTemplate), {*vendor.device_classes}
+    if isinstance(source, NodeTemplate):
+        offered, published = source.allocatable or {}, ()
+    else:
+        offered = {name: n for name, n in source.offers.items() if name not in source.remote}
+    named = {name: count for name, count in offered.items() if name in vendor.offered}
+    # A node with partitions reports whole devices as well: none.
+    devices = frozenset(name for name, count in named.items() if count)
+    of_vendor = (each for driver, each in published if driver in own or each & own)
+    classes = frozenset[str]().union(*of_vendor)
     return Member(
         source,
         (vendor,),
-        _devices(offered, vendor),
+        devices or frozenset(named),
         frozenset(offered.keys() & {*vendor.fractional}),
-        not (has_device or classes),
+        not (is_template or devices or classes),
         classes,
-        frozenset(provided),
-        tuple(sorted(published.products.get(source.name, ()))) if classes else (),
+        frozenset(filter(None, map(state.offers.published.resources.get, classes))),
+        tuple(sorted(state.offers.products.get(source.name, ()))) if classes else (),
     )
-
-
-def _devices(allocatable: Mapping[str, int] | None, vendor: Vendor) -> frozenset[str]:
-    names = {name: count for name, count in (allocatable or {}).items() if name in vendor.offered}
-    # A node with partitions reports whole devices as well: none.
-    return frozenset(name for name, count in names.items() if count) or frozenset(names)
 
 
 def _is_of(member: Member, vendor: Vendor) -> bool:

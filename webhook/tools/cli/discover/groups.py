@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple, TypeAlias
 
@@ -32,10 +31,6 @@ Numbers: TypeAlias = frozenset[int]
 
 _MOST_PAIRED = 24
 """The most labels that are tried in pairs."""
-_ACCELERATORS = re.compile(KNOWN.accelerator_words, re.IGNORECASE)
-_PASSING = re.compile(KNOWN.passing_values)
-_NODE_GROUPS = re.compile(KNOWN.node_groups, re.IGNORECASE)
-_CHANGING_VALUES = re.compile(KNOWN.changing_values)
 # Labels of other domains are the administrator's own.
 _OWNED_DOMAINS = re.compile(
     rf"^topology\.|(^|\.)({'|'.join(map(re.escape, sorted(domains_of_vendors())))}|kubernetes\.io|"
@@ -65,21 +60,27 @@ class Traits(NamedTuple):
     kind: frozenset[str]
 
 
-class Identity(NamedTuple):
-    """The labels that identify a group, and why they were selected, as a clause."""
-
-    selector: dict[str, tuple[str, ...]]
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Enclosure:
+class Enclosure(NamedTuple):
     """The smallest group around another one that labels identify."""
 
     selector: dict[str, tuple[str, ...]]
     sources: Numbers
-    quality: tuple[int, ...]
-    """Lower is better."""
+    stage: int
+    values: int
+    """How many values they have."""
+    ranks: tuple[int, ...]
+
+    @property
+    def quality(self) -> tuple[int, int, tuple[int, ...]]:
+        """How good the labels are; lower is better."""
+        return self.stage, self.values, self.ranks
+
+    @property
+    def reason(self) -> str:
+        """Why these labels were selected, as a clause."""
+        if len(self.ranks) > 1:
+            return "two labels: none alone tells these nodes from all others"
+        return _REASONS[self.stage]
 
 
 class Labels:
@@ -99,47 +100,36 @@ class Labels:
             for key in keys:
                 for value in values_of(source, key):
                     self._having[key][value].add(number)
-        self._keyed: dict[str, Numbers] = {}
-        templates = (m.source for m in members.values() if m.is_template)
-        promised = {key for each in templates for key in each.labels}
+        promised = {k for m in members.values() if m.is_template for k in m.source.labels}
+        # By key, the preferred ones first: how stable the label is, and its place among the known.
         self._ranks = {
             key: (_stage(key, promised), rank)
             for rank, key in enumerate(_in_order(self._having))
             if self._lasts(key)
         }
+        self._with = {
+            key: frozenset[int]().union(*self._having[key].values()) for key in self._ranks
+        }
 
-    def identity(self, group: Numbers) -> Identity | None:
+    def identity(self, group: Numbers) -> Enclosure | None:
         """Return the best label that identifies the group, or else the best two together."""
         keys = self._common(group)
-        pairs = combinations(keys[:_MOST_PAIRED], 2)
-        for tried in ([(key,) for key in keys], pairs):
-            found = [
-                enclosure
-                for each in tried
-                if (enclosure := self._enclose(group, each, {})) is not None
-            ]
-            if found:
-                best = min(found, key=lambda each: each.quality)
-                reason = self._reason(best)
-                return Identity(self._with_model(best.selector, group, keys), reason)
+        singles = [(key,) for key in keys]
+        for tried in (singles, combinations(keys[:_MOST_PAIRED], 2)):
+            found = [self._enclose(group, each, {}) for each in tried]
+            if best := min(filter(None, found), key=lambda each: each.quality, default=None):
+                model = next((key for key in keys if key in _PRODUCTS), None)
+                if model is None or not best.selector.keys() <= _DIVIDING:
+                    return best
+                # It says only how devices are divided.
+                return best._replace(selector=self._selector([model], group) | best.selector)
         return None
-
-    def _with_model(
-        self, selector: dict[str, tuple[str, ...]], group: Numbers, keys: Sequence[str]
-    ) -> dict[str, tuple[str, ...]]:
-        """Return the selector with the model, if it says only how devices are divided."""
-        model = next((key for key in keys if key in _PRODUCTS), None)
-        if model is None or not selector.keys() <= _DIVIDING:
-            return selector
-        by_value = self._having[model]
-        values = (value for value, having in by_value.items() if not having.isdisjoint(group))
-        return {model: tuple(sorted(values)), **selector}
 
     def part(self, group: Numbers) -> Numbers:
         """Return the largest part of the group that a label identifies, templates first."""
-        parts: list[tuple[tuple[int, int, tuple[int, ...]], Numbers]] = []
+        parts = []
         for key, (stage, _) in self._ranks.items():
-            own = group & self._with(key)
+            own = group & self._with[key]
             if stage <= _DISCOVERY and own and own != group:
                 found = self._enclose(own, (key,), {})
                 if found is not None:
@@ -162,95 +152,79 @@ class Labels:
                     found.append(((len(models), len(touched), enclosure.quality), enclosure))
         return min(found, key=lambda each: each[0])[1].sources if found else frozenset()
 
-    def hosts(self, group: Numbers) -> tuple[str, ...]:
-        """Return the host names of the group."""
-        return tuple(sorted(v for n in group for v in values_of(self._sources[n], HOST)))
-
-    def _with(self, key: str) -> Numbers:
-        if key not in self._keyed:
-            self._keyed[key] = frozenset[int]().union(*self._having[key].values())
-        return self._keyed[key]
-
     def _common(self, group: Numbers) -> list[str]:
         """Return the keys that every source of the group has, the preferred ones first."""
-        keys = [key for key in self._ranks if group <= self._with(key)]
+        keys = [key for key in self._ranks if group <= self._with[key]]
         return sorted(keys, key=lambda key: self._ranks[key])
+
+    def _selector(self, keys: Sequence[str], group: Collection[int]) -> dict[str, tuple[str, ...]]:
+        """Return the values of these labels that the group has."""
+        return {
+            key: tuple(sorted(v for v, n in self._having[key].items() if not n.isdisjoint(group)))
+            for key in keys
+        }
 
     def _enclose(
         self, group: Numbers, keys: Sequence[str], groups: Iterable[Numbers]
-    ) -> _Enclosure | None:
+    ) -> Enclosure | None:
         """Return what the values of these labels identify, if it is the group and other groups."""
         members = {*group}
-        while True:
-            selector, selected = {}, None
-            for key in keys:
-                by_value = self._having[key]
-                values = [v for v, having in by_value.items() if not having.isdisjoint(members)]
-                having = set[int]().union(*(by_value[value] for value in values))
-                if not members <= having:
-                    return None
-                selector[key] = tuple(sorted(values))
-                selected = having if selected is None else selected & having
-            others = (selected or set()) - members - self._ignored
+        while all(members <= self._with[key] for key in keys):
+            selector = self._selector(keys, members)
+            having = (
+                set[int]().union(*(self._having[key][value] for value in values))
+                for key, values in selector.items()
+            )
+            others = set.intersection(*having) - members - self._ignored
             if not others:
-                ranks = [self._ranks[key] for key in keys]
-                count = sum(map(len, selector.values()))
-                stage = max(stage for stage, _ in ranks)
-                if any(_CHANGING_VALUES.search(v) for own in selector.values() for v in own):
-                    stage = _CHANGING
-                quality = (stage, count, *(rank for _, rank in ranks))
-                return _Enclosure(selector, frozenset(members), quality)
+                stages, ranks = zip(*(self._ranks[key] for key in keys), strict=True)
+                values = [value for own in selector.values() for value in own]
+                is_changing = any(map(KNOWN.changing_values.search, values))
+                stage = _CHANGING if is_changing else max(stages)
+                return Enclosure(selector, frozenset(members), stage, len(values), ranks)
             members.update(*(each for each in groups if not each.isdisjoint(others)))
             if others - members:
                 return None
-
-    def _reason(self, enclosure: _Enclosure) -> str:
-        if len(enclosure.selector) > 1:
-            return "two labels: none alone tells these nodes from all others"
-        return _REASONS[enclosure.quality[0]]
+        return None
 
     def _lasts(self, key: str) -> bool:
         """Return whether new nodes can have the values of a label as well, as far as they tell."""
         having = {self._sources[n].name: values_of(self._sources[n], key) for n in self._members}
         named = [name in values for name, own in having.items() if (values := [*own])]
         is_name = key == HOST or (bool(named) and all(named) and not _OWNED_DOMAINS.search(key))
-        return not (is_name or any(map(_PASSING.search, self._having[key])))
+        return not (is_name or any(map(KNOWN.passing_values.search, self._having[key])))
 
 
 def groups_of(
     vendor: Vendor,
     members: Mapping[int, Member],
     labels: Labels,
-    fences: Mapping[int, frozenset[Taint]],
-) -> Iterator[tuple[Numbers, set[Traits], Identity | None]]:
+    is_fence: Callable[[Taint], bool],
+) -> Iterator[tuple[Numbers, set[Traits], Enclosure | None]]:
     """Yield groups with their traits, and the labels that identify them, if any do.
 
     Sources that differ in their model, their taints or the kind of their devices are one group only
     if no label tells them apart.
     """
-    traits = _traits(vendor, members, fences)
+    traits = _traits(vendor, members, is_fence)
     groups = _by_traits(traits)
-    # A part that is left, or a union, is not taken apart again.
-    final: set[Numbers] = set()
-    identities: dict[Numbers, Identity | None] = {}
+    unions: set[Numbers] = set()
+    identities: dict[Numbers, Enclosure | None] = {}
     while pending := next((each for each in groups if each not in identities), None):
-        identity = labels.identity(pending)
-        if identity is None and (part := () if pending in final else labels.part(pending)):
-            rest = pending - part
-            groups = [*(each for each in groups if each != pending), part, rest]
-            continue
-        models = {each: _model(each, traits) for each in groups}
-        if identity is None and (union := labels.around(pending, models)):
+        models = {
+            group: ", ".join(sorted({traits[n].model for n in group} - {""})) for group in groups
+        }
+        if identity := labels.identity(pending):
+            identities[pending] = identity
+        elif pending not in unions and (part := labels.part(pending)):
+            groups = [*(each for each in groups if each != pending), part, pending - part]
+        elif union := labels.around(pending, models):
             groups = [*(each for each in groups if not each <= union), union]
-            final.add(union)
-            continue
-        identities[pending] = identity
+            unions.add(union)
+        else:
+            identities[pending] = None
     for group in sorted(groups, key=min):
         yield group, {traits[n] for n in group}, identities[group]
-
-
-def _model(group: Numbers, traits: Mapping[int, Traits]) -> str:
-    return ", ".join(sorted({traits[n].model for n in group} - {""}))
 
 
 def _by_traits(traits: Mapping[int, Traits]) -> list[Numbers]:
@@ -273,7 +247,7 @@ def _by_traits(traits: Mapping[int, Traits]) -> list[Numbers]:
 
 
 def _traits(
-    vendor: Vendor, members: Mapping[int, Member], fences: Mapping[int, frozenset[Taint]]
+    vendor: Vendor, members: Mapping[int, Member], is_fence: Callable[[Taint], bool]
 ) -> dict[int, Traits]:
     """Return the traits of the members, with the model by the label that most of them have.
 
@@ -292,13 +266,14 @@ def _traits(
             by_label[key, member.values(key)].add(named(member))
 
     def model(member: Member) -> str:
-        given = [
-            by_label[key, v] for key in keys if member.is_template and (v := member.values(key))
-        ]
-        names = set.intersection(*given) if given else set()
-        return next(iter(names)) if len(names) == 1 else named(member)
+        given = [by_label[key, v] for key in keys if (v := member.values(key))]
+        names = set.intersection(*given) if given and member.is_template else set()
+        return names.pop() if len(names) == 1 else named(member)
 
-    return {n: Traits(model(m), fences[n], m.kind) for n, m in members.items()}
+    return {
+        number: Traits(model(member), frozenset(filter(is_fence, member.taints)), member.kind)
+        for number, member in members.items()
+    }
 
 
 def _in_order(having: Mapping[str, Iterable[str]]) -> list[str]:
@@ -307,7 +282,7 @@ def _in_order(having: Mapping[str, Iterable[str]]) -> list[str]:
     ``having`` has the values of each.
     """
     vendors = known_vendors()
-    node_groups = sorted(key for key in having if _NODE_GROUPS.search(key))
+    node_groups = sorted(key for key in having if KNOWN.node_groups.search(key))
     known = [
         *(key for vendor in vendors for key in vendor.products),
         *(key for vendor in vendors for key in vendor.marks),
@@ -318,13 +293,13 @@ def _in_order(having: Mapping[str, Iterable[str]]) -> list[str]:
     ]
     own = sorted(
         (key for key in having if not _OWNED_DOMAINS.search(key)),
-        key=lambda key: (not any(map(_ACCELERATORS.search, (key, *having[key]))), key),
+        key=lambda key: (not any(map(KNOWN.accelerator_words.search, (key, *having[key]))), key),
     )
     return [key for key in dict.fromkeys([*known, *own]) if key in having]
 
 
 def _stage(key: str, promised: Collection[str]) -> int:
-    if _NODE_GROUPS.search(key):
+    if KNOWN.node_groups.search(key):
         return _NODE_GROUP
     if key in KNOWN.changing_labels:
         return _CHANGING

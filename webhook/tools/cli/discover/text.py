@@ -69,6 +69,7 @@ def policy_text(
         ],
         is_openshift=any(key.startswith("node.openshift.io/") for key in keys),
         knows_namespaces=namespaces is not None,
+        quarantine=[{"key": taint.key, "effect": taint.effect} for taint in draft.quarantine],
         exempt=exempt,
         overrides=overrides,
         exceptions=exceptions,
