@@ -142,6 +142,9 @@ def test_a_finding_fails_the_step_and_annotates_its_line(runner: Runner) -> None
     done = runner.check(sarif="report.sarif")
     assert (done.status, done.outputs) == (1, {"status": "1", "sarif": "report.sarif"})
     assert re.search(r"^::error file=web\.yaml,line=9,", done.out, re.MULTILINE)
+    heading, blank, *lines = done.summary.splitlines()
+    assert (heading, blank) == ("### gpufence", "")
+    assert all(line.startswith("    ") for line in lines)
     assert "pool-trespass" in done.summary
     report = json.loads((runner.checkout / "report.sarif").read_text())
     assert report["version"] == "2.1.0"

@@ -195,7 +195,7 @@ def test_decisions_on_files_import_only_the_required_libraries(tmp_path: Path) -
     pod, policy = tmp_path / "pod.yaml", tmp_path / "policy.yaml"
     pod.write_text(GPU_POD)
     policy.write_text(default_policy_text())
-    checks = [f"check --output {name} {pod}" for name in ("text", "json", "github", "markdown")]
+    checks = [f"check --output {name} {pod}" for name in ("text", "json", "github")]
     libraries, modules = imported(*checks, f"explain {pod}", f"mutate {pod}")
     # What applies the mutations of a GPU Pod.
     patching = {"jsonpatch", "jsonpointer"}

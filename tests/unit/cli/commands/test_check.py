@@ -310,5 +310,3 @@ def test_a_missing_file_does_not_count_as_an_object(gpufence: Run, tmp_path: Pat
     assert done.status == 2
     summary = "1 object: 1 allowed; 1 file that cannot be read (policy: default)"
     assert done.out.splitlines()[-1] == summary
-    done = gpufence("check", "-o", "markdown", "a.yaml", "missing.yaml")
-    assert done.out.startswith("### gpufence: 1 object: 1 allowed\n")

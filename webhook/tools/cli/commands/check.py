@@ -82,7 +82,6 @@ Examples:
 In a pipeline:
   gpufence check --output github --output sarif=gpufence.sarif deploy/
   gpufence check --output text --output junit=gpufence.xml --fail-on warn deploy/
-  gpufence check --output markdown deploy/ > comment.md
 """,
 )
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=PATH)

@@ -36,7 +36,7 @@ _LOGGED_EVERY = 10.0
 _STDOUT_DEVICES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 FORMATS: dict[Command, tuple[str, ...]] = {
-    "check": (TEXT, "github", "json", "junit", "markdown", "sarif"),
+    "check": (TEXT, "github", "json", "junit", "sarif"),
     "audit": (TEXT, "html", "json"),
     "doctor": (TEXT, "json", "junit"),
     "suites": (TEXT, "json", "junit"),
