@@ -114,22 +114,6 @@ def test_nonblocking_pipes_are_set_to_blocking() -> None:
         os.close(end)
 
 
-@pytest.mark.parametrize(
-    ("closed", "shown"), [(">&-", ""), ("2>&-", "gpufence explain pool-trespass\n")]
-)
-def test_closed_output_streams_are_skipped(tmp_path: Path, closed: str, shown: str) -> None:
-    path = tmp_path / "web.yaml"
-    path.write_text(TRESPASSER)
-    done = subprocess.run(
-        ["sh", "-c", f'"$1" check "$2" {closed}', "sh", COMMAND, path],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (1, "")
-    assert done.stdout.endswith(shown)
-
-
 def test_characters_that_the_output_encoding_lacks_are_escaped() -> None:
     settings = CONFIG_MAP.replace("name: settings", "name: größe")
     done = subprocess.run(

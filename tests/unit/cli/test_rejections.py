@@ -25,11 +25,7 @@ REASONS = {
     "check --output xml -": "Usage: gpufence",
     "chek": "Usage: gpufence",
     "--frobnicate": "Usage: gpufence",
-    # Options and commands of other tools.
-    "help": "Did you mean gpufence --help?",
-    "version": "Did you mean gpufence --version?",
-    "policy test": "Did you mean gpufence test?",
-    "--policy a.yaml check": "Options of a command stand after its name.",
+    # Files of other kinds.
     "audit --since 5": "'5' is not a duration; write it like 24h, 90m or 1h30m",
     "policy validate web.yaml": "web.yaml:2: kind: is 'Pod', but must be 'FencePolicy'.",
     "check --nodes table.txt -": "It looks like a table of kubectl get: add -o yaml",

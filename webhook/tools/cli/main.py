@@ -72,10 +72,7 @@ def cli() -> None:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
-    # The shell may have closed a stream (>&-).
-    stdout: TextIO = sys.stdout or _nowhere()
-    sys.stdout = _buffered(stdout) if stdout is sys.__stdout__ else stdout
-    sys.stderr = sys.stderr or _nowhere()
+    sys.stdout = _buffered(sys.stdout)
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         _wait_for(stream)
     for stream in (sys.stdout, sys.stderr):
@@ -124,17 +121,13 @@ def _wait_for(stream: TextIO | None) -> None:
 def _buffered(stream: TextIO) -> TextIO:
     """Return a stream that writes everything or fails.
 
-    With PYTHONUNBUFFERED, a write to a disk that is nearly full drops the rest silently.
+    With PYTHONUNBUFFERED, a write to a closed pipe or a full disk drops the rest silently.
     """
     if not isinstance(stream, io.TextIOWrapper) or not isinstance(stream.buffer, io.RawIOBase):
         return stream
     # The original stream stays unchanged for other users of it.
     buffer = io.BufferedWriter(io.FileIO(stream.fileno(), "w", closefd=False))
     return io.TextIOWrapper(buffer, stream.encoding, line_buffering=stream.isatty())
-
-
-def _nowhere() -> io.TextIOWrapper:
-    return os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")
 
 
 def _discard_output() -> None:

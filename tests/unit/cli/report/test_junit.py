@@ -7,8 +7,6 @@ from xml.etree import ElementTree as ET
 
 import junit_schema
 from running import FAULTS, Run
-from webhook.tools.cli.report import junit
-from webhook.tools.doctor import DoctorLine
 
 
 def suites_of(gpufence: Run, *args: str | Path, stdin: str = "") -> ET.Element:
@@ -22,23 +20,3 @@ def test_characters_that_xml_forbids_are_escaped(gpufence: Run) -> None:
     name = '"<&\\u0007\\uFFFE\\u2028]]>"'
     suites = suites_of(gpufence, "-", stdin=FAULTS.replace("name: web\n  n", f"name: {name}\n  n"))
     assert suites[0][0].get("name") == "Deployment shop/<&\\x07\\ufffe\\u2028]]>"
-
-
-def test_the_report_of_a_doctor_has_a_case_for_each_check() -> None:
-    lines = [
-        DoctorLine("ok", "policy", "valid"),
-        DoctorLine("fail", "nodes", "no taint", "Add it"),
-        DoctorLine("unknown", "rights", "forbidden", "Use another account"),
-        DoctorLine("skip", "trials", "the mode is audit"),
-    ]
-    text = "".join(junit.doctor(lines))
-    junit_schema.validate(text)
-    suite = ET.fromstring(text)  # noqa: S314 - the tests' own output
-    assert [(case.get("name"), [each.tag for each in case]) for case in suite] == [
-        ("policy", ["system-out"]),
-        ("nodes", ["failure"]),
-        ("rights", ["error"]),
-        ("trials", ["skipped"]),
-    ]
-    counts = [suite.get(kind) for kind in ("tests", "failures", "errors", "skipped")]
-    assert counts == ["4", "1", "1", "1"]

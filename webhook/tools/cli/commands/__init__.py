@@ -22,27 +22,13 @@ EXIT_BUG = 70
 class SuggestingGroup(click.Group):
     """A group that suggests commands for a mistyped name."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            message = f"{error.format_message()} Options of a command stand after its name."
-            raise click.UsageError(message, ctx) from error
-
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         names = self.list_commands(ctx)
         if name not in names and not name.startswith("-") and not ctx.resilient_parsing:
-            option = f"--{name}"
-            if option in ("--help", "--version"):
-                near = f"Did you mean gpufence {option}?"
-            else:
-                root = ctx.find_root()
-                others = root.command.list_commands(root)  # type: ignore[attr-defined]
-                near = f"Did you mean {root.command_path} {name}?" if name in others else ""
-                near = near or did_you_mean(name, names) or f"Commands: {', '.join(names)}."
+            near = did_you_mean(name, names) or f"Commands: {', '.join(names)}."
             ctx.fail(f"{name!r} is not a command of {ctx.command_path}. {near}")
         return super().resolve_command(ctx, args)
 

@@ -1,8 +1,7 @@
-"""``gpufence policy``: show and validate policies, and print their schema."""
+"""``gpufence policy``: show, validate, compare and discover policies."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -345,16 +344,3 @@ def discover(nodes: str | None, connection: Connection) -> None:
     # What is printed must be a valid policy, whatever the labels and taints of the nodes are.
     read_policy("the discovered policy", text)
     click.echo(text, nl=False)
-
-
-@policy.command(
-    epilog="""\b
-Examples:
-  gpufence policy schema > fencepolicy.schema.json
-""",
-)
-def schema() -> None:
-    """Print the JSON schema of policies, for editors and CI."""
-    from policies.schema import schema_document
-
-    click.echo(json.dumps(schema_document(), indent=2))

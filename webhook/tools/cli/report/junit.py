@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from xml.etree import ElementTree as ET
 
@@ -25,7 +25,6 @@ from webhook.tools.cli.report.content import (
     remediation,
 )
 from webhook.tools.cli.yaml_writer import Marked
-from webhook.tools.doctor import DoctorLine
 from webhook.wording import printable
 
 _DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -62,24 +61,6 @@ def suites(report: SuitesReport) -> Iterator[str]:
             _add_outcome(_case_element(suite, _xml_text(outcome.name)), outcome)
         _finish(suite)
     yield _document(root)
-
-
-def doctor(lines: Sequence[DoctorLine]) -> Iterator[str]:
-    """Yield the document of a diagnosis: one test case for each check."""
-    suite = ET.Element("testsuite", name="gpufence doctor")
-    for line in lines:
-        case = _case_element(suite, _xml_text(line.check))
-        detail = _xml_text(line.detail)
-        if line.status == "fail":
-            ET.SubElement(case, "failure", type="fail", message=detail)
-        elif line.status == "unknown":
-            ET.SubElement(case, "error", type="unknown", message=detail)
-        elif line.status == "skip":
-            ET.SubElement(case, "skipped", message=detail)
-        else:
-            ET.SubElement(case, "system-out").text = detail
-    _finish(suite)
-    yield _document(suite)
 
 
 def _add_result(case: ET.Element, result: Result) -> None:

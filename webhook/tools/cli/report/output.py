@@ -38,7 +38,7 @@ _STDOUT_DEVICES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 FORMATS: dict[Command, tuple[str, ...]] = {
     "check": (TEXT, "github", "json", "junit", "sarif"),
     "audit": (TEXT, "html", "json"),
-    "doctor": (TEXT, "json", "junit"),
+    "doctor": (TEXT, "json"),
     "suites": (TEXT, "json", "junit"),
     "diff": (TEXT, "json", "markdown"),
 }
