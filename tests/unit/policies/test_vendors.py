@@ -17,8 +17,10 @@ from policies.vendors import known_vendors, vendor_of
 from policies.vocabulary import device_files, visible_devices_variables
 from reviewing import default_policy, plain_pod
 from specs import default_spec, policy_of
+from webhook.cluster.files import put
+from webhook.cluster.state import ClusterState
 from webhook.tools.cli.discover.accelerators import is_of_a_vendor
-from webhook.tools.cli.discover.drafts import draft
+from webhook.tools.cli.discover.drafts import draft_of
 
 ACCELERATORS = Path(__file__).with_name("accelerators.txt")
 OTHERS = (
@@ -69,8 +71,11 @@ def test_each_vendor_with_devices_gets_a_valid_pool() -> None:
         [entry] = [entry for entry in known_vendors() if entry.name == vendor]
         assert all(map(is_extended_resource_name, (entry.resource, *entry.fractional)))
         offered = {entry.resource: 8, **dict.fromkeys(entry.fractional, 80)}
-        node = Node("n1", {"kubernetes.io/hostname": "n1"}, allocatable=offered)
-        [pool] = draft([node], [], entry.device_classes).pools
+        state = ClusterState(None)
+        state.nodes.index.update(Node("n1", {"kubernetes.io/hostname": "n1"}, allocatable=offered))
+        for name in entry.device_classes:
+            put(state, {"kind": "DeviceClass", "metadata": {"name": name}, "spec": {}})
+        [pool] = draft_of(state).pools
         assert pool.name == vendor
         policy = policy_of(default_spec() | {"pools": [pool.document]})
         assert [name for name in offered if not policy.pools_of_resource(name)] == []
