@@ -147,13 +147,19 @@ def together(template: Template, pods: int, replicas: int) -> Iterator[Together]
     terms = mapping(descend(template.raw, ("spec", "affinity", "podAffinity"))).get(required)
     for _, term in mappings(terms):
         selector = mapping(term.get("labelSelector"))
-        wanted = mapping(selector.get("matchLabels"))
-        if (
-            wanted.items() <= labels.items()
-            and selector.keys() == {"matchLabels"}
-            and term.keys() <= {"labelSelector", "topologyKey"}
-        ):
+        is_plain = selector and term.keys() <= {"labelSelector", "topologyKey"}
+        if is_plain and _selects(selector, labels):
             yield Together(str(term.get("topologyKey")), pods)
+
+
+def _selects(selector: JSONObject, labels: JSONObject) -> bool:
+    """Return whether the selector surely selects Pods with these labels."""
+    return mapping(selector.get("matchLabels")).items() <= labels.items() and all(
+        each.get("operator") == "In"
+        and isinstance(values := each.get("values"), list)
+        and labels.get(str(each.get("key"))) in values
+        for _, each in mappings(selector.get("matchExpressions"))
+    )
 
 
 def _factors(template: Template, at: Path, holder: JSONObject) -> Iterator[tuple[str, int]]:

@@ -1,15 +1,18 @@
-"""What gpufence says of whole gangs and of stranded devices, against the real kube-scheduler."""
+"""What gpufence says of gangs, stranded devices and pieces, against the real kube-scheduler."""
 
 from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from audit.fleet import LABELS, pod_spec
+from audit.simulated import Cluster, pod
 from controlplane.cluster import ControlPlane
 from controlplane.devices import device_class
 from controlplane.fence import following
@@ -21,6 +24,7 @@ from policies.facts import Facts
 from specs import default_spec, policy_of
 from webhook.cluster.files import put
 from webhook.cluster.state import ClusterState
+from webhook.tools.audit.fragments import without_small
 from webhook.tools.custom_resources import workload
 
 pytestmark = [pytest.mark.timeout(900)]
@@ -199,3 +203,41 @@ def test_the_client_sees_each_warning_and_no_action_denies(
     assert "runs 9 Pods with 1 nvidia.com/gpu each at a time" in warnings[0]
     assert "too little for 3 of the other 3" in warnings[1]
     assert "the only IMEX channel of its node" in warnings[2]
+
+
+@pytest.mark.slow("waits for the scheduler to place 180 Pods")
+async def test_waiting_pods_run_where_small_pods_are_not(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    choose, least = random.Random(74), 4
+    nodes, pods, owners, predicted = [], [], [], list[int]()
+    for cluster in range(20):
+        simulated = Cluster()
+        for number in range(choose.randint(2, 4)):
+            name, free = f"c{cluster}-n{number}", 8
+            labels = {**LABELS, "cluster": str(cluster)}
+            nodes.append(node(name, labels=labels, resources={"nvidia.com/gpu": "8"}))
+            simulated.add("Node", nodes[-1])
+            # No node has room for a waiting Pod.
+            while free >= least:
+                devices = choose.choice([n for n in (1, 1, 1, 2, 4, 5) if n <= free])
+                free -= devices
+                simulated.add("Pod", pod(f"{name}-{free}", pod_spec(devices), node=name))
+                if devices >= least:
+                    pods.append((namespace, {**pod_spec(devices), "nodeName": name}))
+                    owners.append(-1)
+        for number in range(5):
+            devices = choose.choice((4, 6, 8))
+            simulated.add("Pod", pod(f"wait-{number}", pod_spec(devices)))
+            selector = {"cluster": str(cluster)}
+            pods.append((namespace, {**pod_spec(devices), "nodeSelector": selector}))
+            owners.append(cluster)
+        [what_if] = without_small((await simulated.audit()).pools, least)
+        predicted.append(len(what_if.waiting))
+    with control_plane.nodes(*nodes):
+        outcome = place(control_plane, pods)
+    ran = Counter(owners[number] for number in outcome.bound)
+    differences = Counter(ran[cluster] - predicted[cluster] for cluster in range(20))
+    print(f"\npredicted {sum(predicted)}, ran {sum(ran.values()) - ran[-1]}: {differences}")
+    assert differences.keys() <= {-1, 0, 1}
+    assert sum(predicted) > 20

@@ -127,13 +127,6 @@ async def test_finished_pods_are_neither_listed_nor_counted(cluster: Cluster) ->
     assert (pool.free, pool.trespassers) == ({GPU: 4}, 2)
 
 
-async def test_a_finding_of_an_orphaned_pod_is_reported_for_the_pod(cluster: Cluster) -> None:
-    gone: Object = {"metadata": {"name": "gone", "uid": "nobody"}}
-    cluster.add("Pod", owned(pod("orphan", pod_spec(**REACHING)), gone, "ReplicaSet"))
-    audit = await cluster.audit()
-    assert reasons_by_object(audit) == {"Pod orphan": [TOLERATES]}
-
-
 @pytest.mark.parametrize("forgery", ["labels", "name", "namespace", "kind"])
 async def test_a_pod_with_a_forged_daemon_set_owner_is_not_an_agent(
     forgery: str, cluster: Cluster
@@ -220,18 +213,6 @@ async def test_running_gpu_pods_are_counted_by_the_user_that_nodes_report(cluste
     audit = await cluster.audit()
     assert audit.users == {0: 1, 1000: 1, None: 1}
     assert subject(audit, "vllm").running_users == {0}
-
-
-async def test_devices_are_counted_by_pool_node_and_namespace(cluster: Cluster) -> None:
-    cluster.add("Pod", pod("train", pod_spec(4), node="gpu", namespace="ml"))
-    cluster.add("Pod", pod("infer", pod_spec(1), node="gpu"))
-    cluster.add("Pod", pod("waits", pod_spec(8), namespace="ml"))
-    [pool] = (await cluster.audit()).pools
-    assert (pool.offered, pool.free, pool.usage) == ({GPU: 8}, {GPU: 3}, ({GPU: 5}, {GPU: 8}))
-    assert pool.by_namespace == {"ml": ({GPU: 4}, {GPU: 8}), "web": ({GPU: 1}, {})}
-    held = [(each.pod, each.count) for each in pool.nodes["gpu"].holdings]
-    assert sorted(held) == [("infer", 1), ("train", 4)]
-    assert list(pool.nodes) == ["gpu"]
 
 
 async def test_pods_with_a_gpu_fraction_are_no_trespassers_and_hold_no_device() -> None:
@@ -322,17 +303,6 @@ async def test_devices_are_counted_by_name_and_those_of_a_node_in_two_pools_once
     assert {(row.kind, row.resource): row.devices for row in rows if row.kind != "held"} == {
         ("notReady", GPU): 3,
         ("notReady", mig): 5,
-    }
-
-
-async def test_nodes_with_devices_but_no_taint_or_label_are_reported(cluster: Cluster) -> None:
-    cluster.add("Node", node("bare", resources={"nvidia.com/gpu": "2"}))
-    cluster.add("Node", node("open", labels=LABELS, resources={"nvidia.com/gpu": "2"}))
-    audit = await cluster.audit()
-    named = {each.name: [finding.rule for finding in each.findings] for each in audit.nodes}
-    assert named == {
-        "bare": ["gpu-node-without-taint", "gpu-node-without-label"],
-        "open": ["gpu-node-without-taint"],
     }
 
 
@@ -482,13 +452,6 @@ async def test_credentials_that_expire_between_two_pages_are_reloaded(cluster: C
     assert audit.pods == 200
     shown = [asked.authorization for asked in cluster.api.lists(PODS)]
     assert shown == ["Bearer first", "Bearer first", "Bearer second", "Bearer second"]
-
-
-async def test_rejected_credentials_are_sent_only_once(cluster: Cluster) -> None:
-    cluster.api.accepted_bearer = "another"
-    with pytest.raises(ApiError, match="Unauthorized"):
-        await cluster.audit()
-    assert len(cluster.api.requests) == 1
 
 
 async def test_a_malformed_object_is_reported_and_other_objects_audited(cluster: Cluster) -> None:

@@ -73,6 +73,8 @@ def test_pods_have_to_run_in_one_domain_of_a_topology() -> None:
         ("Job", "batch/v1", job),
     )
     own = {"labelSelector": {"matchLabels": {"app": "train"}}, "topologyKey": "rack"}
+    is_train = {"key": "app", "operator": "In", "values": ["train"]}
+    no_other = {"key": "app", "operator": "NotIn", "values": ["other"]}
     cases: list[Any] = [
         (job_set, {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}, {}, [("rack", 4, 3)]),
         (lws, {"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"}, {}, [("rack", 2, 3)]),
@@ -89,6 +91,8 @@ def test_pods_have_to_run_in_one_domain_of_a_topology() -> None:
         (job_set, {}, [own], [("rack", 12, 1)]),
         (plain, {}, [{**own, "matchLabelKeys": ["job"]}], []),
         (plain, {}, [{**own, "labelSelector": {"matchLabels": {"job-name": "train"}}}], []),
+        (plain, {}, [{**own, "labelSelector": {"matchExpressions": [is_train]}}], [("rack", 4, 1)]),
+        (plain, {}, [{**own, "labelSelector": {"matchExpressions": [no_other]}}], []),
         (plain, {}, [{"topologyKey": "rack"}], []),
     ]
     for (kind, version, spec), of_object, given, expected in cases:
