@@ -174,10 +174,11 @@ def test_the_client_sees_each_warning_and_no_action_denies(
 
     def pod(**resources: Any) -> JSON:
         limits = {"limits": {GPU: 1}, **resources}
-        return {"restartPolicy": "Never", "containers": [{**container, "resources": limits}]}
+        spec = {"restartPolicy": "Never", "nodeSelector": {"cluster": "warned"}}
+        return {**spec, "containers": [{**container, "resources": limits}]}
 
-    labels = {PRESENT: "true"}
-    nodes = [node(f"gpu-{n}", labels=labels, resources={GPU: "4"}) for n in range(2)]
+    labels = {PRESENT: "true", "cluster": "warned"}
+    nodes = [node(f"warned-{n}", labels=labels, resources={GPU: "4"}) for n in range(2)]
     requests = [{"name": "channel", "exactly": {"deviceClassName": CHANNEL}}]
     with (
         control_plane.nodes(*nodes),

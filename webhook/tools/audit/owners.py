@@ -51,9 +51,6 @@ class Reference:
     def key(self) -> GroupKind:
         return self.group, self.kind
 
-    def __str__(self) -> str:
-        return f"{self.kind} {self.name}"
-
 
 @dataclass(frozen=True, slots=True)
 class Owned:
