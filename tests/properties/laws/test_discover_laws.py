@@ -6,40 +6,45 @@ identify groups or that other nodes share, node groups at zero, and nodes that a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+import pytest
+import yaml
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from dumped import device_class, manifests, resource_slice
 from laws.profile import law
 from oracle.driver import Oracle
+from paths import TESTS
 from policies.document import parse_policy
 from policies.engine import decide
 from policies.facts import Facts
 from policies.kubernetes.core_v1 import PodSpec
 from policies.kubernetes.node_templates import NodeTemplate
-from policies.kubernetes.scheduling import alternatives, tolerates
+from policies.kubernetes.nodes import Node
+from policies.kubernetes.scheduling import Taint, alternatives, tolerates
 from policies.kubernetes.workload import convert
-from policies.policy import Policy
 from policies.pool_nodes import nodes_of_pools
 from policies.reach import may_meet
 from strategies import JSON
 from webhook.cluster.files import state_of
-from webhook.cluster.state import ClusterState
-from webhook.documents.document import Document
 from webhook.documents.files import read_documents
-from webhook.documents.objects import Manifest
-from webhook.tools.cli.discover.drafts import Draft, draft_of
+from webhook.tools.cli.discover.accelerators import is_generic
+from webhook.tools.cli.discover.drafts import draft_of
 from webhook.tools.cli.discover.text import policy_text
 
 GPU, MIG, AMD = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "amd.com/gpu"
+CLOUDS = sorted((TESTS / "unit/cli/discover/clouds").glob("*.yaml"))
+"""Groups of nodes as platforms have them."""
 DRIVERS = ("gpu.nvidia.com", "gpu.amd.com")
-CLASSES = {
-    "gpu.nvidia.com": {"extendedResourceName": GPU},
-    "gpu.amd.com": {},
-    "team": {"extendedResourceName": "example.com/gpu"},
-}
+CLASSES = [
+    device_class("gpu.nvidia.com", "gpu.nvidia.com", extendedResourceName=GPU),
+    device_class("gpu.amd.com", "gpu.amd.com"),
+    device_class("team", "gpu.nvidia.com", extendedResourceName="example.com/gpu"),
+]
 LABELS: dict[str, dict[str, list[str]]] = {
     "nvidia.com": {
         "nvidia.com/gpu.product": ["A100", "H100"],
@@ -91,32 +96,6 @@ def node(name: str, labels: JSON, tainted: list[JSON], devices: JSON) -> JSON:
     }
 
 
-def slice_of(driver: str, name: str, model: str) -> JSON:
-    attributes = {"productName": {"string": model}}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"{name}-{driver}"},
-        "spec": {
-            "driver": driver,
-            "nodeName": name,
-            "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": "gpu-0", "attributes": attributes}],
-        },
-    }
-
-
-def device_class(name: str) -> JSON:
-    driver = "gpu.nvidia.com" if name == "team" else name
-    selectors = [{"cel": {"expression": f"device.driver == '{driver}'"}}]
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": name},
-        "spec": {"selectors": selectors, **CLASSES[name]},
-    }
-
-
 def node_pool(name: str, labels: JSON, tainted: list[JSON]) -> JSON:
     spec = {"taints": tainted, "requirements": []}
     template = {"metadata": {"labels": labels}, "spec": spec}
@@ -131,22 +110,26 @@ def node_pool(name: str, labels: JSON, tainted: list[JSON]) -> JSON:
 @st.composite
 def clusters(draw: st.DrawFn) -> list[JSON]:
     """Groups of one or two equal nodes, other nodes, DeviceClasses and NodePools."""
-    objects = [device_class(name) for name in CLASSES]
+    objects = [*CLASSES]
     for group in range(draw(st.integers(1, 6))):
         devices = draw(st.one_of(plugged, st.sampled_from(DRIVERS)))
         vendor = next(each for each in LABELS if each in str(devices))
         labels = {**draw(chosen(LABELS[vendor])), **draw(chosen(SHARED))}
         keys = draw(st.lists(st.sampled_from(sorted(labels)), max_size=3)) if labels else []
         kept, own = {key: labels[key] for key in keys}, draw(tainted(TAINTS))
-        model = draw(st.sampled_from(["A100", "H100"]))
+        attributes = {"productName": {"string": draw(st.sampled_from(["A100", "H100"]))}}
         for number in range(draw(st.integers(1, 2))):
             name = f"gpu-{group}-{number}"
             if isinstance(devices, str):
-                objects += [node(name, kept, own, {}), slice_of(devices, name, model)]
+                published = [{"name": "gpu-0", "attributes": attributes}]
+                objects.append(node(name, kept, own, {}))
+                objects.append(resource_slice(devices, name, nodeName=name, devices=published))
             else:
                 objects.append(node(name, kept, own, devices))
-    for number in range(draw(st.integers(0, 3))):
-        objects.append(node(f"cpu-{number}", draw(chosen(SHARED)), draw(tainted(TAINTS[2:])), {}))
+    objects += [
+        node(f"cpu-{number}", draw(chosen(SHARED)), draw(tainted(TAINTS[2:])), {})
+        for number in range(draw(st.integers(0, 3)))
+    ]
     for number in range(draw(st.integers(0, 2))):
         vendor = draw(st.sampled_from([*LABELS]))
         labels = {**draw(chosen(LABELS[vendor])), **draw(chosen(SHARED))}
@@ -154,42 +137,90 @@ def clusters(draw: st.DrawFn) -> list[JSON]:
     return objects
 
 
-def read(objects: list[JSON], policy: Policy | None = None) -> ClusterState:
-    document = Document(0, "", path="cluster")
-    return state_of([Manifest(document, None, (), 0, obj) for obj in objects], policy)
+def platform(path: Path) -> list[JSON]:
+    """Return two nodes of each group of a platform."""
+
+    def taint(text: str) -> JSON:
+        named, effect = text.rsplit(":", 1)
+        key, _, value = named.partition("=")
+        return {"key": key, "value": value, "effect": effect}
+
+    return [
+        node(
+            f"{'gpu' if 'devices' in group else 'cpu'}-{at}-{number}",
+            group["labels"],
+            [*map(taint, group.get("taints", ()))],
+            {name: str(count) for name, count in group.get("devices", {}).items()},
+        )
+        for at, group in enumerate(yaml.safe_load(path.read_text()))
+        for number in (1, 2)
+    ]
 
 
-def discovered(objects: list[JSON]) -> tuple[Draft, Policy, Facts, str]:
-    """Return the discovered policy with its draft, the facts of the cluster, and its text."""
-    drafted = draft_of(read(objects))
-    text = policy_text(drafted, None)
-    [document] = read_documents("policy.yaml", text)
-    policy = parse_policy(document.value)
-    state = read(objects, policy)
-    facts = Facts(
-        nodes=state.nodes.index,
-        templates=state.templates,
-        extended_resource_classes=state.offers.by_resource,
-    )
-    return drafted, policy, facts, text
+class Discovered:
+    """The discovered policy of a cluster with its text, and Pods under it."""
+
+    def __init__(self, oracle: Oracle, objects: list[JSON]) -> None:
+        self._oracle = oracle
+        self.draft = draft_of(state_of(manifests(objects), None))
+        self.text = policy_text(self.draft, None)
+        [document] = read_documents("policy.yaml", self.text)
+        self.policy = parse_policy(document.value)
+        state = state_of(manifests(objects), self.policy)
+        self.index = state.nodes.index
+        self.facts = Facts(
+            nodes=self.index,
+            templates=state.templates,
+            extended_resource_classes=state.offers.by_resource,
+        )
+        self.nodes = {each.name: each for each in self.index}
+        self.cpu = {name for name in self.nodes if name.startswith("cpu")}
+        self._listed = [each for each in objects if each["kind"] == "Node"]
+
+    def fitting(self, made: JSON) -> set[str]:
+        """Return the nodes on which the scheduler places a Pod."""
+        verdicts = self._oracle.feasible(made, self._listed)
+        pairs = zip(self._listed, verdicts, strict=True)
+        return {each["metadata"]["name"] for each, verdict in pairs if verdict.feasible}
+
+    def mutated(self, resource: str = "", **spec: Any) -> tuple[JSON, JSON]:
+        """Return a Pod before and after the decision, which must allow it."""
+        container: JSON = {"name": "c", "image": "i"}
+        if resource:
+            container["resources"] = {"limits": {resource: 1}}
+        metadata = {"name": "p", "namespace": "ml"}
+        spec = {"containers": [container], **spec}
+        made = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        decision = decide(made, self.policy, facts=self.facts)
+        assert decision.allowed, decision.findings
+        return made, decision.mutated
+
+    def assert_fit(self, resource: str, taints: Iterable[Taint], labels: JSON) -> None:
+        """Assert that a GPU Pod fits each node with its device that it fits without gpufence."""
+        tolerations = [{"key": taint.key, "operator": "Exists"} for taint in taints]
+        made, mutated = self.mutated(resource, tolerations=tolerations, nodeSelector=labels)
+        having = {name for name, each in self.nodes.items() if each.offers.get(resource)}
+        assert self.fitting(made) & having <= self.fitting(mutated)
+
+    def assert_fences(self) -> None:
+        """Assert that exactly the nodes with accelerators are of pools, which keep others off."""
+        members = nodes_of_pools(self.policy, self.index).all
+        assert {each.name for each in self.index.nodes(members)} == self.nodes.keys() - self.cpu
+        assert not any(is_generic(taint) for pool in self.policy.pools for taint in pool.taints)
+        for taint in {taint for each in self.nodes.values() for taint in each.taints}:
+            if is_generic(taint):
+                self.mutated(tolerations=[{"key": taint.key, "operator": "Exists"}])
+        if all(pool.selector for pool in self.policy.pools):
+            _, mutated = self.mutated(tolerations=[{"operator": "Exists"}])
+            assert self.fitting(mutated) == self.cpu
+        else:
+            event("a pool without labels")
+            words = " ".join(self.text.replace("#", "").split())
+            assert "Pods that tolerate every taint are denied" in words
 
 
-def pod(resource: str = "", **spec: Any) -> JSON:
-    container: JSON = {"name": "c", "image": "i"}
-    if resource:
-        container["resources"] = {"limits": {resource: 1}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "p", "namespace": "ml"},
-        "spec": {"containers": [container], **spec},
-    }
-
-
-def fitting(oracle: Oracle, made: JSON, nodes: list[JSON]) -> set[str]:
-    verdicts = oracle.feasible(made, nodes)
-    pairs = zip(nodes, verdicts, strict=True)
-    return {each["metadata"]["name"] for each, verdict in pairs if verdict.feasible}
+def offered(each: Node) -> list[str]:
+    return sorted(name for name, count in each.offers.items() if count)
 
 
 @law
@@ -197,52 +228,34 @@ def fitting(oracle: Oracle, made: JSON, nodes: list[JSON]) -> set[str]:
 def test_a_discovered_policy_fits_the_cluster(
     oracle: Oracle, objects: list[JSON], data: st.DataObject
 ) -> None:
-    drafted, policy, facts, text = discovered(objects)
-    assert facts.nodes is not None
-    known = {each.name: each for each in facts.nodes}
-    nodes = [each for each in objects if each["kind"] == "Node"]
-    cpu = {name for name in known if name.startswith("cpu")}
-    event(f"pools: {len(policy.pools)}")
-
-    members = nodes_of_pools(policy, facts.nodes)
-    assert {each.name for each in facts.nodes.nodes(members.all)} == known.keys() - cpu
-
-    wildcard = pod(tolerations=[{"operator": "Exists"}])
-    decision = decide(wildcard, policy, facts=facts)
-    if all(pool.selector for pool in policy.pools):
-        assert decision.allowed, decision.findings
-        assert fitting(oracle, decision.mutated, nodes) == cpu
-    else:
-        event("a pool without labels")
-        assert "Pods that tolerate every taint are denied" in " ".join(
-            text.replace("#", "").split()
-        )
-
-    name = data.draw(st.sampled_from(sorted(known.keys() - cpu)))
-    target = known[name]
-    offered = sorted(n for n, count in target.offers.items() if count)
-    resource = data.draw(st.sampled_from(offered))
-    others = [t for t in target.taints if data.draw(st.booleans(), label=str(t))]
-    own = [{"key": t.key, "operator": "Exists"} for t in others]
+    found = Discovered(oracle, objects)
+    event(f"pools: {len(found.policy.pools)}")
+    found.assert_fences()
+    name = data.draw(st.sampled_from(sorted(found.nodes.keys() - found.cpu)))
+    target = found.nodes[name]
+    resource = data.draw(st.sampled_from(offered(target)))
+    tolerated = [t for t in target.taints if data.draw(st.booleans(), label=str(t))]
     labels = data.draw(st.sampled_from([{}, *({k: v} for k, v in target.labels.items())]))
-    made = pod(resource, tolerations=own, nodeSelector=labels)
-    with_device = {n for n, each in known.items() if each.offers.get(resource)}
-    before = fitting(oracle, made, nodes) & with_device
-    decision = decide(made, policy, facts=facts)
-    assert decision.allowed, decision.findings
-    assert before <= fitting(oracle, decision.mutated, nodes)
-
-    for pool in drafted.pools:
+    found.assert_fit(resource, tolerated, labels)
+    for pool in found.draft.pools:
         for member in pool.members:
             template = member.source
-            if isinstance(template, NodeTemplate):
-                if not pool.resources:
-                    continue
-                mutated = decide(pod(pool.resources[0]), policy, facts=facts).mutated
-                spec = convert(mutated["spec"], PodSpec)
+            if isinstance(template, NodeTemplate) and pool.resources:
                 event("a template")
+                spec = convert(found.mutated(pool.resources[0])[1]["spec"], PodSpec)
                 assert any(may_meet(template, each) for each in alternatives(spec))
-                tolerations = spec.tolerations or ()
                 for taint in template.taints:
                     if taint.key == pool.vendor.taint:
-                        assert any(tolerates(each, taint) for each in tolerations)
+                        assert any(tolerates(each, taint) for each in spec.tolerations or ())
+
+
+def test_a_discovered_policy_fits_a_platform(oracle: Oracle, subtests: pytest.Subtests) -> None:
+    for path in CLOUDS:
+        with subtests.test(platform=path.stem):
+            found = Discovered(oracle, platform(path))
+            found.assert_fences()
+            for target in found.nodes.values():
+                for resource in filter(found.policy.pools_of_resource, offered(target)):
+                    # As authors write them: the taints of the node, or those that no pool has.
+                    found.assert_fit(resource, target.taints, {})
+                    found.assert_fit(resource, filter(is_generic, target.taints), {})

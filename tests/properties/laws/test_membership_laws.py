@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from datetime import UTC, date, datetime
-from typing import Any
 
 import pytest
 from hypothesis import event, given
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 import strategies
 from deciding import pod
+from dumped import device_class, manifests, resource_slice
 from laws.profile import law
 from policies.engine import decide
 from policies.facts import Facts, Request
@@ -23,7 +23,6 @@ from webhook.active_policy import ActivePolicy
 from webhook.cluster.files import facts_of_nodes, state_of
 from webhook.cluster.objects import Dump, Reader
 from webhook.controller.policy_status import registered, status
-from webhook.documents.document import Document
 from webhook.documents.objects import Manifest
 from webhook.tools.audit.adoption import lists
 from webhook.tools.audit.cluster_audit import audit
@@ -59,46 +58,16 @@ provided = st.sampled_from([{}, {"extendedResourceName": "amd.com/gpu"}])
 published = st.lists(st.sampled_from(CLASSES), max_size=2, unique=True)
 
 
-def manifests(objects: list[JSON]) -> list[Manifest]:
-    document = Document(0, "", path="cluster")
-    return [Manifest(document, None, (), 0, obj) for obj in objects]
-
-
 @st.composite
 def clusters(draw: st.DrawFn) -> list[JSON]:
     """Nodes with their devices, and DeviceClasses with ResourceSlices."""
-    objects: list[JSON] = [
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "DeviceClass",
-            "metadata": {"name": name},
-            "spec": {
-                "selectors": [{"cel": {"expression": f"device.driver == '{name}'"}}],
-                **draw(provided),
-            },
-        }
-        for name in CLASSES
-    ]
+    objects = [device_class(name, name, **draw(provided)) for name in CLASSES]
     for node in draw(strategies.node_sets()):
         offered = {"status": {"allocatable": draw(devices)}}
         objects.append({"apiVersion": "v1", "kind": "Node", **node, **offered})
         name = node["metadata"]["name"]
-        objects += (slice_of(driver, name, nodeName=name) for driver in draw(published))
-    return [*objects, *(slice_of(driver, "net", allNodes=True) for driver in draw(published))]
-
-
-def slice_of(driver: str, pool: str, **where: Any) -> JSON:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"{pool}-{driver}"},
-        "spec": {
-            "driver": driver,
-            "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": "gpu-0"}],
-            **where,
-        },
-    }
+        objects += (resource_slice(driver, name, nodeName=name) for driver in draw(published))
+    return [*objects, *(resource_slice(driver, "net", allNodes=True) for driver in draw(published))]
 
 
 def plain(node: str) -> JSON:

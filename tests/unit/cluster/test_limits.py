@@ -7,12 +7,11 @@ from typing import Any
 import yaml
 
 import deciding
+from dumped import manifests
 from each import each
 from policies.facts import Request
 from policies.kubernetes.core_v1 import ResourceRequirements
 from webhook.cluster.limits import defaults_among
-from webhook.documents.document import Document
-from webhook.documents.objects import Manifest
 from webhook.tools.cli.evaluate import evaluate
 
 POLICY = deciding.policy()
@@ -68,8 +67,7 @@ CASES: dict[str, tuple[str, str, str]] = {
 
 
 def verdict(*documents: str) -> tuple[str, list[Any]]:
-    objects: list[Any] = [yaml.safe_load(each) for each in documents]
-    read = [Manifest(Document(0, "", 0, path="a"), None, (), 0, obj) for obj in objects]
+    read = manifests(map(yaml.safe_load, documents))
     *_, last = evaluate(read, POLICY, Request())
     return last.verdict, last.operations
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import yaml
 
 import deciding
+from dumped import manifests
 from each import each
 from policies.facts import Request
-from webhook.documents.document import Document
-from webhook.documents.objects import Manifest
 from webhook.tools.cli.evaluate import evaluate
 
 POLICY = deciding.policy()
@@ -92,8 +89,7 @@ CASES: dict[str, tuple[list[str], str]] = {
 
 
 def said(documents: list[str]) -> str:
-    objects: list[Any] = [yaml.safe_load(each) for each in documents]
-    read = [Manifest(Document(0, "", 0, path="a"), None, (), 0, obj) for obj in objects]
+    read = manifests(map(yaml.safe_load, documents))
     results = list(evaluate(read, POLICY, Request()))
     assert all(each.error is None for each in results)
     found = [finding for each in results for finding in each.findings]

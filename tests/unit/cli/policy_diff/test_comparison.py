@@ -17,6 +17,7 @@ import msgspec
 import pytest
 import yaml
 
+from dumped import manifests
 from each import each
 from policies.engine import decide
 from policies.facts import Facts, Request
@@ -27,8 +28,6 @@ from policies.shipped import PRESETS
 from running import Run
 from specs import fence_policy, policy_of
 from webhook.cluster.manifests import facts_among
-from webhook.documents.document import Document
-from webhook.documents.objects import Manifest
 from webhook.tools.cli.evaluate import evaluate
 from webhook.tools.cli.policy_diff.comparison import Comparison, compare
 from webhook.tools.cli.policy_diff.pods import classes, objects_of, spaces
@@ -130,7 +129,7 @@ def test_the_classes_have_to_do_with_each_rule() -> None:
     found = set[str]()
     for own, namespace in product(dict.fromkeys(classes(policy, policy)), ("default", "ml")):
         objects = objects_of(own, namespace)
-        read = [Manifest(Document(0, "", 0, path="a"), None, (), 0, obj) for obj in objects]
+        read = manifests(objects)
         facts = partial(with_runtime_classes, facts_among(read, namespace))
         for result in evaluate(read, policy, Request(today=TODAY), facts_in=facts):
             found |= {finding.rule for finding in result.findings} | {*result.decision.mutations}
