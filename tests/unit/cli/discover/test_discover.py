@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from cases.loading import load_all
+from dumped import device_class, resource_slice
 from each import each
 from running import Run, assert_golden
 
 JSON = dict[str, Any]
 HERE = Path(__file__).with_name("platforms")
 PLATFORMS = ("aks", "bare-metal", "eks", "gke", "openshift")
+GPU, TYPE, GROUP = "nvidia.com/gpu", "node.kubernetes.io/instance-type", "example.com/group"
+PRODUCT, MIG = "nvidia.com/gpu.product", "nvidia.com/mig.config"
+FENCE, WHOLE = {GPU: "present"}, {GPU: "8"}
+PRESENT = {"nvidia.com/gpu.present": "true"}
 
 
 def test_discover_generates_a_valid_policy_for_the_nodes_of_a_platform(
@@ -36,31 +39,56 @@ def test_discover_generates_a_valid_policy_for_the_nodes_of_a_platform(
             assert "Warning" not in validated.err
 
 
-NODE = """\
-apiVersion: v1
-kind: Node
-metadata: {name: gpu-1, labels: {nvidia.com/gpu.present: "true"}}
-status: {allocatable: {cpu: "8"}}
-"""
+def listed(
+    name: str, labels: JSON, taints: JSON, devices: JSON, effect: str = "NoSchedule"
+) -> JSON:
+    """Return a node with taints by key and value."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
+        "spec": {"taints": [{"key": k, "value": v, "effect": effect} for k, v in taints.items()]},
+        "status": {"allocatable": {"cpu": "8", **devices}},
+    }
+
+
+def node_pool(name: str, labels: JSON, **spec: Any) -> JSON:
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name},
+        "spec": {"template": template},
+    }
+
+
+def discovered(gpufence: Run, *objects: JSON) -> tuple[JSON, str]:
+    """Return the spec of the discovered policy, and its comments and warnings."""
+    text = "\n---\n".join(map(json.dumps, objects))
+    done = gpufence("policy", "discover", "--nodes", "-", stdin=text)
+    assert done.status == 0, done.err
+    comments = " ".join(line.strip(" #") for line in done.out.splitlines())
+    return yaml.safe_load(done.out)["spec"], f"{comments}\n{done.err}"
+
+
+def keys(spec: JSON) -> list[str]:
+    """Return the keys of the pools' taints."""
+    return [taint["key"] for pool in spec["pools"] for taint in pool["taints"]]
+
+
+def selectors(spec: JSON) -> list[JSON]:
+    return [pool.get("nodeSelector") for pool in spec["pools"]]
 
 
 def test_nodes_without_devices_get_no_policy(gpufence: Run) -> None:
-    done = gpufence("policy", "discover", "--nodes", "-", stdin=NODE)
+    node = json.dumps(listed("gpu-1", PRESENT, {}, {}))
+    done = gpufence("policy", "discover", "--nodes", "-", stdin=node)
     assert (done.status, done.out) == (2, "")
     warning, error = done.err.splitlines()
     assert warning.startswith(
         "Warning: 1 node with nvidia labels and without nvidia.com/gpu: gpu-1."
     )
     assert error.startswith("Error: no node offers devices of a known vendor.")
-
-
-def test_a_device_class_of_one_pool_gets_a_quota(gpufence: Run) -> None:
-    offering = NODE.replace('cpu: "8"', 'nvidia.com/gpu: "8"')
-    device_class = "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: %s}\n"
-    text = f"{offering}---\n{device_class % 'gpu.nvidia.com'}"
-    done = gpufence("policy", "discover", "--nodes", "-", stdin=text)
-    assert done.status == 0
-    assert " gpu.nvidia.com.deviceclass.resource.k8s.io/devices " in done.out
 
 
 VENDORS = {
@@ -103,116 +131,78 @@ OTHERS = (
 """Taints that Pods may have to tolerate, and that are not part of a pool either."""
 
 
-def node(vendor: str, name: str, *taints: str) -> dict[str, object]:
+def of(vendor: str, name: str, *taints: str) -> JSON:
+    """Return a node of a vendor, with its taint and others."""
     resource, own, label = VENDORS[vendor]
     value = {"tpu": "v5", "neuron": "aws"}.get(vendor, "true")
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, label: value}},
-        "spec": {"taints": [{"key": key, "effect": "NoSchedule"} for key in (own, *taints)]},
-        "status": {"allocatable": {resource: "4"}},
-    }
-
-
-def discovered(gpufence: Run, *objects: Mapping[str, object]) -> tuple[list[str], list[str], str]:
-    """Return the keys of the pools' taints, those of the quarantine taints, and the warnings."""
-    text = "\n---\n".join(map(json.dumps, objects))
-    done = gpufence("policy", "discover", "--nodes", "-", stdin=text)
-    assert done.status == 0, done.err
-    spec = load_all(done.out)[0]["spec"]
-    keys = [taint["key"] for pool in spec["pools"] for taint in pool["taints"]]
-    return keys, [taint["key"] for taint in spec.get("quarantineTaints", ())], done.err
+    return listed(name, {label: value}, dict.fromkeys((own, *taints), ""), {resource: "4"})
 
 
 def test_the_taints_of_a_node_that_starts_or_is_under_repair_are_no_part_of_a_pool(
     gpufence: Run,
 ) -> None:
     def are_no_part(vendor: str) -> None:
-        own, others = VENDORS[vendor][1], [node(vendor, name) for name in ("n2", "n3")]
+        own, others = VENDORS[vendor][1], [of(vendor, name) for name in ("n2", "n3")]
         for states, named in ((QUARANTINE, QUARANTINE), (OTHERS, ())):
-            keys, quarantine, _ = discovered(gpufence, node(vendor, "n1", *states), *others)
-            assert (keys, sorted(quarantine)) == ([own], sorted(named))
-        alone = [*QUARANTINE, *OTHERS]
-        found = [discovered(gpufence, node(vendor, "n1", state))[0] for state in alone]
-        assert found == [[own]] * len(alone)
+            spec, _ = discovered(gpufence, of(vendor, "n1", *states), *others)
+            assert keys(spec) == [own]
+            assert {each["key"] for each in spec.get("quarantineTaints", ())} == {*named}
+        for state in (*QUARANTINE, *OTHERS):
+            assert keys(discovered(gpufence, of(vendor, "n1", state))[0]) == [own]
 
     each(VENDORS, are_no_part)
 
 
-def test_a_word_within_another_is_no_state(gpufence: Run) -> None:
-    nodes = [node("nvidia", f"n{number}", "example.com/default") for number in range(3)]
-    assert discovered(gpufence, *nodes)[:2] == (["example.com/default", "nvidia.com/gpu"], [])
-
-
-def test_a_taint_of_one_node_is_reported(gpufence: Run) -> None:
-    *_, warnings = discovered(gpufence, node("amd", "n1", "example.com/odd"), node("amd", "n2"))
-    assert (
-        "n1 has the taint example.com/odd=:NoSchedule, and no other node with amd devices"
-        in warnings
-    )
-
-
 def test_a_taint_of_most_nodes_is_part_of_the_pool(gpufence: Run) -> None:
-    tainted = [node("nvidia", f"n{number}", "dedicated") for number in range(3)]
-    assert discovered(gpufence, *tainted)[0] == ["dedicated", "nvidia.com/gpu"]
-    assert discovered(gpufence, *tainted, node("nvidia", "n4"))[0] == [
-        "dedicated",
-        "nvidia.com/gpu",
-    ]
-    others = [node("nvidia", f"n{number}") for number in range(4, 8)]
-    keys, _, warnings = discovered(gpufence, *tainted, *others)
-    assert keys == ["nvidia.com/gpu"]
-    assert (
-        "have the taint dedicated=:NoSchedule on 3 nodes of 7, in addition to another one"
-        in warnings
-    )
+    tainted = [of("nvidia", f"n{number}", "example.com/default") for number in range(3)]
+    others = [of("nvidia", f"n{number}") for number in range(4, 8)]
+    for nodes in (tainted, [*tainted, others[0]]):
+        spec, _ = discovered(gpufence, *nodes)
+        assert keys(spec) == ["example.com/default", GPU]
+        assert "quarantineTaints" not in spec, "a word within another is no state"
+    spec, said = discovered(gpufence, *tainted, *others)
+    assert keys(spec) == [GPU]
+    assert "example.com/default=:NoSchedule on 3 nodes of 7, in addition to another one" in said
+    _, said = discovered(gpufence, of("amd", "n1", "example.com/odd"), of("amd", "n2"))
+    assert "n1 has the taint example.com/odd=:NoSchedule, and no other node with amd" in said
 
 
 def test_the_startup_taints_of_a_node_pool_are_no_part_of_a_pool(gpufence: Run) -> None:
-    template = {
-        "taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
-        "startupTaints": [{"key": "example.com/images", "effect": "NoExecute"}],
-        "requirements": [{"key": "karpenter.k8s.aws/instance-gpu-count", "operator": "Exists"}],
+    starting = {"key": "example.com/images", "effect": "NoExecute"}
+    pool = node_pool(
+        "gpu",
+        {},
+        taints=[{"key": GPU, "effect": "NoSchedule"}],
+        startupTaints=[starting],
+        requirements=[{"key": "karpenter.k8s.aws/instance-gpu-count", "operator": "Exists"}],
+    )
+    started = listed("n1", PRESENT, {GPU: "", "example.com/images": ""}, WHOLE, "NoExecute")
+    for node in (started, of("nvidia", "n1")):
+        spec, _ = discovered(gpufence, node, pool)
+        assert {*keys(spec)} == {GPU}
+        assert spec["quarantineTaints"] == [starting]
+
+
+def test_templates(gpufence: Run) -> None:
+    capacity = "capacity.cluster-autoscaler.kubernetes.io"
+    annotations = {f"{capacity}/gpu-type": GPU, f"{capacity}/gpu-count": "8"}
+    machines = {
+        "apiVersion": "cluster.x-k8s.io/v1beta1",
+        "kind": "MachineDeployment",
+        "metadata": {"name": "gpu", "namespace": "infra", "annotations": annotations},
     }
-    pool: dict[str, object] = {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodePool",
-        "metadata": {"name": "gpu"},
-        "spec": {"template": {"spec": template}},
-    }
-    nodes = [node("nvidia", f"n{number}", "example.com/images") for number in range(3)]
-    for started in nodes:
-        started["spec"]["taints"][1]["effect"] = "NoExecute"  # type: ignore[index]
-    for listed in (nodes, [node("nvidia", "n1")]):
-        keys, quarantine, _ = discovered(gpufence, *listed, pool)
-        assert ({*keys}, quarantine) == ({"nvidia.com/gpu"}, ["example.com/images"])
+    _, said = discovered(gpufence, listed("g", PRESENT, {}, WHOLE), machines)
+    assert "No label of MachineDeployment infra/gpu identifies nvidia nodes" in said
 
-
-def test_a_machine_deployment_without_the_pool_label_is_reported(gpufence: Run) -> None:
-    template = """\
-apiVersion: cluster.x-k8s.io/v1beta1
-kind: MachineDeployment
-metadata:
-  name: gpu
-  namespace: infra
-  annotations:
-    capacity.cluster-autoscaler.kubernetes.io/gpu-type: nvidia.com/gpu
-    capacity.cluster-autoscaler.kubernetes.io/gpu-count: "8"
-"""
-    offering = NODE.replace('cpu: "8"', 'nvidia.com/gpu: "8"')
-    done = gpufence("policy", "discover", "--nodes", "-", stdin=f"{offering}---\n{template}")
-    assert done.status == 0
-    assert "No label of MachineDeployment infra/gpu identifies nvidia nodes" in done.err
-
-
-def test_a_template_may_name_the_model_by_another_label(gpufence: Run) -> None:
     name = "karpenter.k8s.aws/instance-gpu-name"
-    template = TEMPLATE.replace("nvidia.com/gpu.present", name).replace("true", "h100")
-    node = listed(("a", {name: "h100", PRODUCT: "NVIDIA-H100"}, FENCE, WHOLE))
-    [pool], said = pools_of(gpufence, node + template)
-    assert pool["nodeSelector"] == {name: "h100"}
+    h100 = listed("a", {name: "h100", PRODUCT: "NVIDIA-H100"}, FENCE, WHOLE)
+    spec, said = discovered(gpufence, h100, node_pool("gpu", {name: "h100"}))
+    assert selectors(spec) == [{name: "h100"}], "a template names the model by another label"
     assert "differ" not in said
+
+    partitioned = listed("g", PRESENT, {}, {"nvidia.com/mig-1g.10gb": "7"})
+    [pool] = discovered(gpufence, partitioned, node_pool("gpu", PRESENT))[0]["pools"]
+    assert pool["resources"] == [GPU, "nvidia.com/mig-*"], "a template offers the vendor's"
 
 
 NODE_GROUPS = """\
@@ -257,141 +247,66 @@ spec: {template: {spec: {metadata: {labels: {example.com/pool: worker}}}}}
 
 
 def test_node_groups_of_the_cluster_autoscaler_are_templates(gpufence: Run) -> None:
-    found, said = pools_of(gpufence, NODE_GROUPS)
-    assert [pool["nodeSelector"] for pool in found] == [
-        {"nvidia.com/gpu.product": "NVIDIA-L4"},
-        {"node.kubernetes.io/instance-type": "p4d.24xlarge"},
+    spec, said = discovered(gpufence, *yaml.safe_load_all(NODE_GROUPS))
+    assert selectors(spec) == [
+        {PRODUCT: "NVIDIA-L4"},
+        {TYPE: "p4d.24xlarge"},
         {"example.com/pool": "h100"},
         {"example.com/pool": "t4"},
     ]
-    assert all(pool["taints"][0]["key"] == "nvidia.com/gpu" for pool in found)
+    assert {*keys(spec)} == {GPU}
     assert "No label" not in said
 
 
-TEMPLATE = """\
----
-apiVersion: karpenter.sh/v1
-kind: NodePool
-metadata: {name: gpu}
-spec:
-  template:
-    spec:
-      requirements:
-        - {key: nvidia.com/gpu.present, operator: In, values: ["true"]}
-      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
-"""
+DRIVER = "gpu.nvidia.com"
+CLASS = device_class(DRIVER, DRIVER, extendedResourceName=GPU)
 
 
-def test_a_template_without_named_devices_offers_those_of_the_vendor(gpufence: Run) -> None:
-    partitioned = NODE.replace('cpu: "8"', 'nvidia.com/mig-1g.10gb: "7"')
-    done = gpufence("policy", "discover", "--nodes", "-", stdin=partitioned + TEMPLATE)
-    [pool] = yaml.safe_load(done.out)["spec"]["pools"]
-    assert pool["resources"] == ["nvidia.com/gpu", "nvidia.com/mig-*"]
-
-
-DRIVEN = """\
-apiVersion: v1
-kind: Node
-metadata: {name: driven-1, labels: {kubernetes.io/hostname: driven-1}}
-spec: {taints: [{key: nvidia.com/gpu, value: present, effect: NoSchedule}]}
-status: {allocatable: {cpu: "8"}}
----
-apiVersion: resource.k8s.io/v1
-kind: ResourceSlice
-metadata: {name: driven-1}
-spec:
-  driver: gpu.nvidia.com
-  nodeName: driven-1
-  pool: {name: driven-1, generation: 1, resourceSliceCount: 1}
-  devices: [{name: gpu-0, attributes: {type: {string: gpu}}}]
----
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata: {name: gpu.nvidia.com}
-spec:
-  extendedResourceName: nvidia.com/gpu
-  selectors: [{cel: {expression: device.driver == 'gpu.nvidia.com'}}]
-"""
-
-
-def pools_of(gpufence: Run, text: str) -> tuple[list[JSON], str]:
-    """Return the pools of the discovered policy, and its comments and warnings."""
-    done = gpufence("policy", "discover", "--nodes", "-", stdin=text)
-    assert done.status == 0, done.err
-    comments = " ".join(line.strip(" #") for line in done.out.splitlines())
-    return yaml.safe_load(done.out)["spec"]["pools"], f"{comments}\n{done.err}"
+def driven(name: str = "n1", labels: JSON | None = None, model: str = "") -> list[JSON]:
+    """Return a node whose device a driver publishes, maybe with its model."""
+    attributes = {"productName": {"string": model}} if model else {}
+    devices = [{"name": "gpu-0", "attributes": attributes}]
+    node = listed(name, labels or {}, FENCE, {})
+    return [node, resource_slice(DRIVER, name, nodeName=name, devices=devices)]
 
 
 def test_published_devices_of_nodes_without_labels_are_a_pool_that_says_its_price(
     gpufence: Run,
 ) -> None:
-    [pool], said = pools_of(gpufence, DRIVEN)
-    assert pool == {
-        "name": "nvidia",
-        "resources": ["nvidia.com/gpu"],
-        "deviceClasses": ["gpu.nvidia.com"],
-        "taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
-    }
-    assert "Pods that tolerate every taint are denied" in said
-    [pool], _ = pools_of(gpufence, DRIVEN.replace("  extendedResourceName: nvidia.com/gpu\n", ""))
-    assert "resources" not in pool, "no class says that Pods can request it by a resource"
-    labeled = NODE.replace('cpu: "8"', 'nvidia.com/gpu: "8"')
-    found, said = pools_of(gpufence, f"{DRIVEN}---\n{labeled}")
-    assert [pool["nodeSelector"] for pool in found] == [
-        {"nvidia.com/gpu.present": "true"},
-        {"kubernetes.io/hostname": "driven-1"},
+    spec, said = discovered(gpufence, *driven(), CLASS)
+    assert spec["pools"] == [
+        {
+            "name": "nvidia",
+            "resources": [GPU],
+            "deviceClasses": [DRIVER],
+            "taints": [{"key": GPU, "effect": "NoSchedule"}],
+        }
     ]
+    assert "Pods that tolerate every taint are denied" in said
+    assert " gpu.nvidia.com.deviceclass.resource.k8s.io/devices " in said
+    [pool] = discovered(gpufence, *driven(), device_class(DRIVER, DRIVER))[0]["pools"]
+    assert "resources" not in pool, "no class says that Pods can request it by a resource"
+    spec, said = discovered(gpufence, *driven(), CLASS, listed("gpu", PRESENT, {}, WHOLE))
+    assert selectors(spec) == [PRESENT, {"kubernetes.io/hostname": "n1"}]
     assert "Add nvidia.com/gpu=present:NoSchedule" in said
-
-
-def test_published_devices_of_nodes_with_labels_are_pools_by_label(gpufence: Run) -> None:
-    labeled = DRIVEN.replace("{kubernetes.io", "{nvidia.com/gpu.product: H200, kubernetes.io")
-    [pool], said = pools_of(gpufence, labeled)
-    assert pool["nodeSelector"] == {"nvidia.com/gpu.product": "H200"}
-    assert (pool["deviceClasses"], "Warning" in said) == (["gpu.nvidia.com"], False)
+    spec, said = discovered(gpufence, *driven("n1", {PRODUCT: "H200"}), CLASS)
+    assert selectors(spec) == [{PRODUCT: "H200"}]
+    assert "Warning" not in said
 
 
 def test_a_label_separates_the_models_that_a_driver_publishes(gpufence: Run) -> None:
-    one = DRIVEN.replace("{string: gpu}", "{string: gpu}, productName: {string: NVIDIA A100}")
-    for labels, expected, word in (
-        (("a", "b"), [{"example.com/rack": "a"}, {"example.com/rack": "b"}], "for each model"),
-        (("a", "a"), [{"example.com/rack": "a"}], "models (NVIDIA A100 or NVIDIA H100)"),
+    for racks, expected, word in (
+        (("a", "b"), [{"rack": "a"}, {"rack": "b"}], "for each model"),
+        (("a", "a"), [{"rack": "a"}], "models (NVIDIA A100 or NVIDIA H100)"),
         ((None, None), [None], "models (NVIDIA A100 or NVIDIA H100)"),
     ):
-        first, second = (
-            one.replace(
-                "{kubernetes.io",
-                f"{{example.com/rack: {each}, kubernetes.io" if each else "{kubernetes.io",
-            )
-            for each in labels
-        )
-        second = second.replace("driven-1", "driven-2").replace("A100", "H100")
-        found, said = pools_of(gpufence, f"{first}---\n{second}")
-        assert [pool.get("nodeSelector") for pool in found] == expected
+        first, second = ({"rack": rack} if rack else {} for rack in racks)
+        nodes = [*driven("n1", first, "NVIDIA A100"), *driven("n2", second, "NVIDIA H100")]
+        spec, said = discovered(gpufence, *nodes, CLASS)
+        assert selectors(spec) == expected
         assert word in said
 
 
-def listed(*nodes: tuple[str, JSON, JSON, JSON]) -> str:
-    """Return nodes by name, labels, taints by key and value, and devices."""
-    return yaml.safe_dump_all(
-        {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
-            "spec": {
-                "taints": [
-                    {"key": k, "value": v, "effect": "NoSchedule"} for k, v in taints.items()
-                ]
-            },
-            "status": {"allocatable": {"cpu": "8", **devices}},
-        }
-        for name, labels, taints, devices in nodes
-    )
-
-
-GPU, TYPE, GROUP = "nvidia.com/gpu", "node.kubernetes.io/instance-type", "example.com/group"
-PRODUCT, MIG = "nvidia.com/gpu.product", "nvidia.com/mig.config"
-FENCE, WHOLE = {GPU: "present"}, {GPU: "8"}
 IDENTIFYING: dict[str, tuple[list[tuple[str, JSON, JSON, JSON]], list[JSON]]] = {
     "a label that other nodes have is none": (
         [("cpu", {TYPE: "k3s"}, {}, {}), ("gpu", {TYPE: "k3s"}, FENCE, WHOLE)],
@@ -470,8 +385,7 @@ IDENTIFYING: dict[str, tuple[list[tuple[str, JSON, JSON, JSON]], list[JSON]]] = 
 def test_labels_identify_pools(gpufence: Run) -> None:
     def are_selected(case: str) -> None:
         nodes, expected = IDENTIFYING[case]
-        found, _ = pools_of(gpufence, listed(*nodes))
-        assert [pool["nodeSelector"] for pool in found] == expected
+        assert selectors(discovered(gpufence, *(listed(*node) for node in nodes))[0]) == expected
 
     each(IDENTIFYING, are_selected)
 
@@ -487,48 +401,44 @@ def test_taints_that_keep_pods_off_other_nodes_or_no_machines_are_no_part_of_a_p
         "preemptible": "true",
     }
     for key, value in others.items():
-        nodes = [("a", product, FENCE, WHOLE), ("b", product, {key: value}, WHOLE)]
-        [pool], said = pools_of(gpufence, listed(*nodes, ("c", product, {key: value}, WHOLE)))
-        assert [taint["key"] for taint in pool["taints"]] == [GPU]
+        nodes = [listed(name, product, {key: value}, WHOLE) for name in ("b", "c")]
+        spec, said = discovered(gpufence, listed("a", product, FENCE, WHOLE), *nodes)
+        assert keys(spec) == [GPU]
         assert f"the taint {key}={value}:NoSchedule, which is not about accelerators" in said
-    nodes = [("a", product, {"dedicated": "gpu"}, WHOLE), ("c", {}, {"dedicated": "cpu"}, {})]
-    [pool], _ = pools_of(gpufence, listed(*nodes))
+    nodes = [listed("a", product, {"dedicated": "gpu"}, WHOLE)]
+    spec, _ = discovered(gpufence, *nodes, listed("c", {}, {"dedicated": "cpu"}, {}))
+    [pool] = spec["pools"]
     assert pool["taints"] == [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]
 
 
 def test_advice_has_the_value_that_most_nodes_have(gpufence: Run) -> None:
-    values = ["present", "true", "true", None]
     nodes = [
-        (f"n{n}", {PRODUCT: "H100"}, {GPU: value} if value else {}, WHOLE)
-        for n, value in enumerate(values)
+        listed(f"n{n}", {PRODUCT: "H100"}, {GPU: value} if value else {}, WHOLE)
+        for n, value in enumerate(["present", "true", "true", None])
     ]
-    _, said = pools_of(gpufence, listed(*nodes))
+    _, said = discovered(gpufence, *nodes)
     assert "These have none: n3. Add nvidia.com/gpu=true:NoSchedule" in said
 
 
 def test_a_taint_is_advised_where_other_pods_have_a_node(gpufence: Run) -> None:
-    gpu, control = ("gpu", {PRODUCT: "H100"}, {}, WHOLE), "node-role.kubernetes.io/control-plane"
-    for others, word in (
-        ([], "before the GPU nodes get their taint"),
-        ([("control", {}, {control: ""}, {})], "before the GPU nodes get their taint"),
-        ([("cpu", {}, {}, {})], ""),
+    gpu, control = listed("gpu", PRESENT, {}, WHOLE), {"node-role.kubernetes.io/control-plane": ""}
+    for others, is_said in (
+        ([], True),
+        ([listed("control", {}, control, {})], True),
+        ([listed("cpu", {}, {}, {})], False),
     ):
-        _, said = pools_of(gpufence, listed(gpu, *others))
-        assert ("before the GPU nodes get their taint" in said) is bool(word)
+        _, said = discovered(gpufence, gpu, *others)
+        assert ("before the GPU nodes get their taint" in said) is is_said
 
 
 def test_classes_that_accept_devices_of_a_pool_are_part_of_it(gpufence: Run) -> None:
-    own = """\
----
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata: {name: %s}
-spec: {extendedResourceName: example.com/%s, selectors: [{cel: {expression: %s}}]}
-"""
-    classes = own % ("team", "h100", "device.driver == 'gpu.nvidia.com'")
-    classes += own % ("nic", "nic", "device.driver == 'nic.example.com'")
-    classes += own % ("compute-domain-daemon.nvidia.com", "cd", "device.driver == 'cd'")
-    [pool], said = pools_of(gpufence, DRIVEN + classes)
-    assert pool["deviceClasses"] == ["gpu.nvidia.com", "team"]
-    assert pool["resources"] == ["example.com/h100", "nvidia.com/gpu"]
+    classes = [
+        device_class("team", DRIVER, extendedResourceName="example.com/h100"),
+        device_class("nic", "nic.example.com"),
+        device_class("compute-domain-daemon.nvidia.com", "compute-domain.nvidia.com"),
+    ]
+    spec, said = discovered(gpufence, *driven(), CLASS, *classes)
+    [pool] = spec["pools"]
+    assert pool["deviceClasses"] == [DRIVER, "team"]
+    assert pool["resources"] == ["example.com/h100", GPU]
     assert "1 DeviceClass of no pool: nic" in said
