@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections import Counter
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,8 @@ import pytest
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.fence import running
-from controlplane.objects import workload
 from in_tree import create_runtime_class
-from running import run_here
 from strategies import JSON
-from unit.cli.commands.test_policy import OF_POOL, OF_SPEC, SMALL, changed, workloads
 from unit.cli.policy_diff.test_comparison import comparison, specs
 from webhook.tools.cli.policy_diff.comparison import Example
 
@@ -72,34 +68,6 @@ def test_the_api_server_decides_on_the_examples_as_it_says(
     print(f"\n{len(TRIED)} changes: {dict(tally)}")
     assert not wrong
     assert {"allowed", "denied"} <= tally.keys()
-
-
-def test_the_report_about_a_cluster_fits_on_a_page(
-    control_plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of 50 workloads, and what other tests leave."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
-    api, path = control_plane.api, "/apis/apps/v1/namespaces/{}/deployments"
-    with suppress(ApiError):
-        obj = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}
-        api.request("POST", "/api/v1/namespaces", obj)
-    with ExitStack() as stack:
-        for each in workloads(50):
-            name, place = each["metadata"]["name"], path.format(each["metadata"]["namespace"])
-            spec = each["spec"]["template"]["spec"]
-            api.request("POST", place, workload("Deployment", name, spec, replicas=0))
-            stack.callback(api.request, "DELETE", f"{place}/{name}")
-        Path("old.yaml").write_text(SMALL)
-        for field in (*OF_SPEC, *OF_POOL):
-            Path("new.yaml").write_text(changed(field))
-            done = run_here("policy", "diff", "--cluster", "old.yaml", "new.yaml")
-            print(f"\n=== {field}\n{done.out}{done.err}")
-            assert (done.status, len(done.out.splitlines()) <= 40) == (1, True)
-            assert not re.search("uid|conditions|managedFields", done.out)
-            assert re.search(
-                r"Compared: \d+ classes of Pods in \d namespaces? and \d+ workloads", done.out
-            )
 
 
 def is_alone(example: Example) -> bool:
