@@ -126,7 +126,6 @@ async def test_a_change_irrelevant_to_placement_keeps_the_same_node_object(
     before = cluster.state.nodes.index.get("n1")
     heartbeat = node("n1")
     heartbeat["status"]["conditions"][0]["lastHeartbeatTime"] = "later"
-    heartbeat["status"]["allocatable"]["cpu"] = "15"
     api.put(NODES, heartbeat)
     api.put(NODES, gpu_node("after"))
     await wait_for_nodes(cluster, ALL | {"after"})
