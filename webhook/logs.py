@@ -1,8 +1,7 @@
-"""The log: one event per line on standard error, as JSON or as text for a terminal.
+"""The log: one event per line on standard error, as JSON.
 
-A line is an event and its fields. Values from outside are encoded as JSON in both formats, so that
-no client can forge a line. An event that repeats is limited, because any client can cause some of
-them at any rate.
+A line is an event and its fields, and no client can forge one. An event that repeats is limited,
+because any client can cause some of them at any rate.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ REPEATED_SECONDS = 10.0
 _FIELDS = "gpufence_fields"
 
 
-def configure(formatter: logging.Formatter, stream: TextIO, level: str = "info") -> None:
+def configure(stream: TextIO, level: str = "info") -> None:
     """Send the log of the process and its libraries to ``stream``, from ``level`` on."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(formatter)
+    handler.setFormatter(JSONFormatter())
     handler.addFilter(RepeatedEvents(time.monotonic))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
@@ -81,21 +80,13 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     return fields
 
 
-def _time(record: logging.LogRecord) -> str:
-    moment = datetime.fromtimestamp(record.created, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value, enc_hook=str).decode("utf-8")
-
-
 class JSONFormatter(logging.Formatter):
     """``{"time": ..., "level": ..., "logger": ..., "event": ..., <fields>}``."""
 
     def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC)
         line = {
-            "time": _time(record),
+            "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": record.getMessage(),
@@ -103,16 +94,4 @@ class JSONFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return _json(line)
-
-
-class TextFormatter(logging.Formatter):
-    """``TIME LEVEL EVENT key=value ...``, and a traceback over several lines."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        fields = "".join(f" {key}={_json(value)}" for key, value in _fields(record).items())
-        message = _json(record.getMessage())[1:-1]
-        text = f"{_time(record)} {record.levelname:<7} {message}{fields}"
-        if record.exc_info:
-            text += f"\n{self.formatException(record.exc_info)}"
-        return text
+        return msgspec.json.encode(line, enc_hook=str).decode("utf-8")

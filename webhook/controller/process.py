@@ -25,7 +25,7 @@ from webhook.devices.slices import RESOURCE_SLICES
 from webhook.kube.errors import ClusterError
 from webhook.kube.reflector import Watches
 from webhook.kube.writer import KubeWriter
-from webhook.logs import JSONFormatter, TextFormatter, configure, event
+from webhook.logs import configure, event
 from webhook.periodic_task import PeriodicTask
 from webhook.signals import Signals
 
@@ -54,7 +54,7 @@ class ProcessOptions:
 def run(options: ProcessOptions) -> int:
     """Run until SIGTERM or SIGINT, and return the exit status (0).
 
-    The log goes to standard error, as text to a terminal and as JSON otherwise. The event
+    The log goes to standard error. The event
     ``running`` has the bound port in ``metricsPort``.
 
     Raises:
@@ -62,8 +62,7 @@ def run(options: ProcessOptions) -> int:
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]
     policy = ActivePolicy(options.policy_name, options.policy)
-    formatter = TextFormatter() if sys.stderr.isatty() else JSONFormatter()
-    configure(formatter, sys.stderr, options.log_level)
+    configure(sys.stderr, options.log_level)
     asyncio.run(_run(options, policy))
     return 0
 

@@ -22,7 +22,7 @@ from webhook.cluster.needs import needed_facts
 from webhook.kube.client import KubeApi, ServerClock
 from webhook.kube.credentials import Load
 from webhook.kube.reflector import Watches
-from webhook.logs import JSONFormatter, TextFormatter, configure, event
+from webhook.logs import configure, event
 from webhook.periodic_task import PeriodicTask
 from webhook.serve.admission.handler import Admission
 from webhook.serve.callers import Callers
@@ -77,8 +77,8 @@ class ServeOptions:
 def serve(options: ServeOptions) -> int:
     """Serve until SIGTERM or SIGINT, drain, and return the exit status (0).
 
-    A second signal ends the drain. The log goes to standard error, as text to a terminal and as
-    JSON otherwise. The event ``ready`` has the bound ports in ``port`` and ``metricsPort``.
+    A second signal ends the drain. The log goes to standard error. The event ``ready`` has the
+    bound ports in ``port`` and ``metricsPort``.
 
     Raises:
         CertificateError: (certs) the key pair cannot be used.
@@ -88,8 +88,7 @@ def serve(options: ServeOptions) -> int:
     # Without this, every counter has a second series with its start time, which rate() ignores.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     policy = ActivePolicy(options.policy_name, options.policy)
-    formatter = TextFormatter() if sys.stderr.isatty() else JSONFormatter()
-    configure(formatter, sys.stderr, options.log_level)
+    configure(sys.stderr, options.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(options, policy))
     return 0
