@@ -20,7 +20,6 @@ from policies.pool_nodes import nodes_of_pools
 from policies.reach import (
     is_daemon_set_pod,
     named_pools,
-    needs_no_labels,
     opened_without_labels,
     pools_by_toleration,
 )
@@ -88,25 +87,23 @@ def _exclusions(
     nodes of no pool have that label as well, or may have it, by each of its labels.
     """
     chosen: dict[Pool, str] = {}
-    # A pool with one label leaves no choice.
-    for pool in sorted(pools, key=lambda pool: len(pool.selector)):
+    for pool in pools:
         for key in pool.selector:
             trial = chosen | {pool: key}
             if _leaves_nodes(alternative, _without(trial), context):
                 chosen = trial
                 break
-    excluded = {pool: chosen[pool] for pool in pools if pool in chosen}
-    ways = [_without(excluded)] if excluded else []
-    several = [pool for pool in excluded if len(pool.selector) > 1]
-    if not several:
-        return ways
+    if not chosen:
+        return []
+    # The chosen labels come first: they leave nodes.
+    keys = [sorted(pool.selector, key=own.__ne__) for pool, own in chosen.items()]
+    choices = islice(product(*keys), _MOST_WAYS)
+    ways = [_without(dict(zip(chosen, each, strict=True))) for each in choices]
     if (nodes := context.facts.nodes) is not None:
         outside = nodes.accepted_by(alternative) & ~nodes_of_pools(context.policy, nodes).all
         if not outside & ~nodes.accepted_by(Alternative({}, tuple(ways[0]), (), "")):
-            return ways
-    choices = islice(product(*(pool.selector for pool in several)), _MOST_WAYS)
-    tried = [_without(excluded | dict(zip(several, keys, strict=True))) for keys in choices]
-    return [way for way in tried if _leaves_nodes(alternative, way, context)] or ways
+            return ways[:1]
+    return [way for way in ways if _leaves_nodes(alternative, way, context)]
 
 
 def _without(labels: Mapping[Pool, str]) -> list[Requirement]:
@@ -129,14 +126,11 @@ def _without(labels: Mapping[Pool, str]) -> list[Requirement]:
 def _leaves_nodes(alternative: Alternative, added: Sequence[Requirement], context: Context) -> bool:
     """Return whether nodes of no pool still meet the alternative: some node, and a known one.
 
-    So do nodes of each pool that the Pod requests by its labels.
+    So do nodes of each pool that the Pod requests.
     """
     excluding = Alternative({}, tuple(added), (), "")
     if not can_meet(alternative, added) or not all(
-        pool.can_meet(excluding)
-        for request in context.device_requests
-        if not needs_no_labels(request, context)
-        for pool in request.pools
+        pool.can_meet(excluding) for request in context.device_requests for pool in request.pools
     ):
         return False
     nodes = context.facts.nodes
