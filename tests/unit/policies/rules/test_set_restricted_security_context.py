@@ -17,7 +17,7 @@ from policies.context import Context
 from policies.decision import patched
 from policies.engine import decide, mutate, validate
 from policies.facts import Facts, Request
-from policies.policy import Hardening, Override, Policy
+from policies.policy import Hardening, Policy
 from policies.rules.check_unrestricted_gpu_pod import check
 from policies.rules.set_restricted_security_context import USER_ANNOTATION, changes
 from reviewing import default_policy
@@ -142,36 +142,30 @@ def test_a_container_that_locks_memory_keeps_the_user_of_its_image(
 
 
 class TestWhichHardening:
-    """Of the namespace, of the pools of the Pod, or of the policy."""
-
     BASELINE = Hardening("baseline")
+    WARNING = Hardening("baseline", "restricted")
     OFF = Hardening("off")
 
     @pytest.mark.parametrize(
-        ("of_pools", "level"),
+        ("of_pools", "profiles"),
         [
-            ((None,), "restricted"),
-            ((BASELINE,), "baseline"),
-            ((OFF, BASELINE), "baseline"),
-            ((OFF, None), "restricted"),
+            ((None,), ("restricted", "off")),
+            ((BASELINE,), ("baseline", "off")),
+            ((OFF, BASELINE), ("baseline", "off")),
+            ((BASELINE, WARNING, OFF), ("baseline", "restricted")),
+            ((WARNING, None), ("restricted", "off")),
         ],
     )
     def test_the_strictest_of_the_pools_counts(
-        self, of_pools: tuple[Hardening | None, ...], level: str
+        self, of_pools: tuple[Hardening | None, ...], profiles: tuple[str, str]
     ) -> None:
         pools = [
             replace(POOL, name=f"p{index}", node_selector={"pool": f"p{index}"}, hardening=own)
             for index, own in enumerate(of_pools)
         ]
         policy = Policy(pools=tuple(pools))
-        assert policy.hardening_of(policy.general, pools).level == level
-
-    def test_the_hardening_of_the_namespace_counts_first(self) -> None:
-        pool = replace(POOL, hardening=self.BASELINE)
-        override = Override(namespaces=("lab-*",), hardening=self.OFF)
-        policy = Policy(pools=(pool,), overrides=(override,))
-        assert policy.hardening_of(policy.actions_in("lab-1"), [pool]).level == "off"
-        assert policy.hardening_of(policy.actions_in("ml"), [pool]).level == "baseline"
+        found = policy.hardening_of(policy.general, pools)
+        assert (found.level, found.warn) == profiles
 
     def test_off_adds_nothing_and_accepts_everything(self) -> None:
         policy = hardening("off")
