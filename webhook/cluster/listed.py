@@ -73,8 +73,6 @@ class ListedCluster:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self.is_whole = True
-        """Whether all collections are listed."""
         self.state = ClusterState(policy)
         self.claims: dict[ObjectKey, Claim] = {}
         self.claim_templates: dict[ObjectKey, Claim] = {}
@@ -118,8 +116,6 @@ class ListedCluster:
             without = _WITHOUT.get(collection.name, _WITHOUT_CLAIMS)
             if await reader.read(collection, take, without) is not None:
                 self.known.add(collection.name)
-            else:
-                self.is_whole = False
         for collection, store in state.template_stores.items():
             await reader.read(collection, store.put)
         await self._read_gangs(reader, QUOTAS, "v1", "ResourceQuota")

@@ -292,7 +292,7 @@ async def test_devices_are_counted_by_name_and_those_of_a_node_in_two_pools_once
     members = {state.pool.name: [*state.nodes] for state in audit.pools}
     both = ["mixed", "odd", "starting"]
     assert members == {"whole": both, "slices": both, "amd": []}
-    [(name, _, [finding])] = audit.nodes
+    [(name, [finding])] = audit.nodes
     assert (name, finding.rule) == ("odd", "gpu-node-without-label")
     assert finding.detail.startswith("the node offers amd.com/gpu: 2 of pool amd, but not its")
     whole, slices, _ = audit.pools
@@ -312,7 +312,7 @@ async def test_nodes_of_two_pools_are_reported_where_one_is_restricted(cluster: 
     reserved = {"name": "reserved", "nodeSelector": {"team": "a"}, "largestRequest": 4}
     spec["pools"].append(spec["pools"][0] | reserved)
     audit = await cluster.audit(policy_of(spec))
-    [(_, _, [finding])] = audit.nodes
+    [(_, [finding])] = audit.nodes
     assert (finding.rule, finding.reason) == (
         "gpu-node-in-two-pools",
         "a GPU node belongs to two pools",

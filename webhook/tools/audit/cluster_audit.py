@@ -168,7 +168,6 @@ class _Lister:
         inventory.stack += classes_of_no_pool(self._policy, state)
         inventory.stack += of_several_domains(state.nodes.index)
         inventory.facts = inventory.cluster.facts()
-        inventory.is_whole = inventory.cluster.is_whole
 
     async def read_workloads(self) -> None:
         """Decide on all workloads: built-in kinds, and the custom ones of the policy."""
@@ -186,8 +185,7 @@ class _Lister:
 
     async def read_pods(self) -> None:
         """Decide on each Pod that has not ended, while its page is read."""
-        judged = await self._reader.read(PODS, self._judge.pod, "no Pod is audited")
-        self.inventory.is_whole = self.inventory.is_whole and judged is not None
+        await self._reader.read(PODS, self._judge.pod, "no Pod is audited")
 
     async def read_owners(self, objects: Iterable[Owned]) -> None:
         """List the kinds that own one of the objects, and the owners of these, and so on.

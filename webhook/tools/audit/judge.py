@@ -142,8 +142,6 @@ class Inventory:
     """The exceptions of the policy, by number, that cover a finding."""
     facts: Facts = field(default_factory=Facts)
     """The facts of the whole cluster; ``facts_in`` returns those of a namespace."""
-    is_whole: bool = True
-    """Whether all objects were listed that decisions on workloads depend on."""
 
     @property
     def nodes(self) -> NodeIndex | None:

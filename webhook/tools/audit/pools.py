@@ -237,10 +237,9 @@ def _natural(name: str) -> list[str | int]:
 
 
 class NodeFindings(NamedTuple):
-    """The findings of one node; ``uid`` is empty if it is unknown."""
+    """The findings of one node."""
 
     name: str
-    uid: str
     findings: tuple[Finding, ...]
 
 
@@ -249,12 +248,12 @@ def node_findings(states: Iterable[PoolState]) -> list[NodeFindings]:
 
     gpufence does not reject Nodes, so these findings are warnings.
     """
-    by_node: dict[tuple[str, str], list[tuple[PoolNode, PoolState]]] = {}
+    by_node: dict[str, list[tuple[PoolNode, PoolState]]] = {}
     for state in states:
         for node in state.nodes.values():
-            by_node.setdefault((node.name, node.details.uid), []).append((node, state))
-    found = ((*key, tuple(_of_node(memberships))) for key, memberships in by_node.items())
-    return [NodeFindings(*each) for each in found if each[-1]]
+            by_node.setdefault(node.name, []).append((node, state))
+    found = (NodeFindings(name, tuple(_of_node(own))) for name, own in by_node.items())
+    return [each for each in found if each.findings]
 
 
 def _of_node(memberships: Sequence[tuple[PoolNode, PoolState]]) -> Iterator[Finding]:
