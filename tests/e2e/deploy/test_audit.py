@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from audit import fleet
-from controlplane import policies, scheduler_cache
+from audit.fleet import LABELS, pod_spec
+from controlplane import policies
 from controlplane.cluster import ControlPlane
+from controlplane.objects import node
+from controlplane.poll import until
 from controlplane.versions import CLAIMS
-from deploy.chart import Helm, Object, Values, one
+from deploy.chart import Helm, Values, one
 from policies.kubernetes.kinds import WELL_KNOWN
 from policies.shipped import DEFAULT
 from running import Outcome, run_here
@@ -27,9 +29,10 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 @dataclass(frozen=True)
 class Audited:
-    """A cluster with a fleet, and the way to it with the audit's own account."""
+    """A cluster, and the way to it with the audit's own account."""
 
     cluster: ControlPlane
+    namespace: str
     kubeconfig: Path
     policy: tuple[str, ...] = ("--fence-policy", "gpufence")
     """As the chart names it: the account may list no webhook configurations."""
@@ -47,37 +50,39 @@ class Audited:
 def audited(
     control_plane: ControlPlane, helm: Helm, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Audited]:
-    api = control_plane.api
-    for namespace in fleet.NAMESPACES:
-        control_plane.create_namespace(namespace)
-
-    def create(path: str, obj: Object) -> Object:
-        if path == "/pods":
-            path = f"/api/v1/namespaces/{obj['metadata']['namespace']}/pods"
-        return api.request("POST", path, obj)
-
+    """A cluster with a GPU node without a taint, on which a Pod sits for which others wait."""
+    api, namespace = control_plane.api, control_plane.create_namespace("audit-")
     objects = [each for each in helm.objects(VALUES) if each["metadata"]["name"] == ACCOUNT]
     role, binding = one(objects, "ClusterRole"), one(objects, "ClusterRoleBinding")
-    binding["subjects"][0]["namespace"] = "batch"
+    binding["subjects"][0]["namespace"] = namespace
     account = one(objects, "ServiceAccount")
-    account["metadata"]["namespace"] = "batch"
+    account["metadata"]["namespace"] = namespace
+    open_node = node("open", labels=LABELS, resources={"nvidia.com/gpu": "8"})
+    selected = {"nodeSelector": {"kubernetes.io/hostname": "open"}, "schedulerName": "nobody"}
+    job = {"parallelism": 3, "template": {"spec": {**pod_spec(8), **selected}}}
     try:
-        fleet.fill(create, 20, 6, 60)
-        api.request("POST", "/api/v1/namespaces/batch/serviceaccounts", account)
+        api.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
         api.request("POST", f"{RBAC}/clusterroles", role)
         api.request("POST", f"{RBAC}/clusterrolebindings", binding)
         path = tmp_path_factory.mktemp("audit") / "config"
-        with policies.used(control_plane, default_spec()):
-            yield Audited(control_plane, control_plane.as_account("batch", ACCOUNT, path))
+        with policies.used(control_plane, default_spec()), control_plane.nodes(open_node):
+            for path_of, name, spec in (
+                (f"/apis/batch/v1/namespaces/{namespace}/jobs", "train", job),
+                (
+                    f"/api/v1/namespaces/{namespace}/pods",
+                    "debug-shell",
+                    {**pod_spec(), "nodeName": "open"},
+                ),
+            ):
+                api.request("POST", path_of, {"metadata": {"name": name}, "spec": spec})
+            pods = f"/api/v1/namespaces/{namespace}/pods"
+            until(lambda: len(api.request("GET", pods)["items"]) == 4, "the Pods of the Job")
+            kubeconfig = control_plane.as_account(namespace, ACCOUNT, path)
+            yield Audited(control_plane, namespace, kubeconfig)
+            control_plane.delete_workloads(namespace)
     finally:
         for kind in ("clusterroles", "clusterrolebindings"):
             api.request("DELETE", f"{RBAC}/{kind}/{ACCOUNT}")
-        for each in fleet.nodes(20, 6):
-            api.request("DELETE", f"/api/v1/nodes/{each['metadata']['name']}")
-        names = {each["metadata"]["name"] for each in fleet.nodes(20, 6)}
-        scheduler_cache.wait_for_none_of(control_plane.scheduler, names)
-        for namespace in fleet.NAMESPACES:
-            control_plane.delete_workloads(namespace)
 
 
 def rules_of(report: dict[str, Any], kind: str, name: str) -> list[str]:
@@ -95,34 +100,28 @@ def test_the_service_account_of_the_chart_may_list_all_audited_resources(audited
     report = audited.report()
     assert report["kind"] == "AuditReport"
     assert report["notAudited"] == []
-    assert rules_of(report, "Job", "cache-warmer") == ["pool-trespass", "pool-trespass"]
     assert rules_of(report, "Pod", "debug-shell") == ["pool-trespass"]
-    assert rules_of(report, "Node", "gpu-1") == ["gpu-node-without-taint"]
+    assert rules_of(report, "Node", "open") == ["gpu-node-without-taint"]
     [pool] = report["pools"]
-    fleets = {name: each for name, each in pool["namespaces"].items() if name in fleet.NAMESPACES}
-    assert sum(sum(each["waiting"].values()) for each in fleets.values()) == 3 * fleet.PER_NODE
-    rows = [row for row in report["waste"]["rows"] if row["namespace"] in fleet.NAMESPACES]
-    [pending] = [row["devices"] for row in rows if row["kind"] == "pending"]
-    assert pending >= 3 * fleet.PER_NODE
+    assert pool["namespaces"][audited.namespace]["waiting"] == {"nvidia.com/gpu": 24}
+    rows = [row for row in report["waste"]["rows"] if row["namespace"] == audited.namespace]
+    assert [(row["kind"], row["devices"]) for row in rows] == [("pending", 24)]
     # Pods of other tests may be waiting for a node without a taint.
-    trespassers = [
-        {name for name in node["trespassers"] if name.partition("/")[0] in fleet.NAMESPACES}
-        for node in pool["nodes"][:2]
-    ]
-    assert trespassers == [{"web/cache-warmer-1", "batch/debug-shell"}, set()]
+    [trespassers] = [each["trespassers"] for each in pool["nodes"] if each["name"] == "open"]
+    assert f"{audited.namespace}/debug-shell" in trespassers
 
 
 def test_an_audit_without_permissions_reports_unaudited_resources(audited: Audited) -> None:
     path = audited.kubeconfig.with_name("stranger")
-    stranger = audited.cluster.as_account("batch", "default", path)
-    named = Audited(audited.cluster, stranger).run(status=2).err
+    stranger = audited.cluster.as_account(audited.namespace, "default", path)
+    named = replace(audited, kubeconfig=stranger).run(status=2).err
     assert 'cannot get resource "fencepolicies"' in named
     assert "Use an account that may get fencepolicies (ClusterRole view), or name a" in named
-    unnamed = Audited(audited.cluster, stranger, ()).run(status=2).err
+    unnamed = replace(audited, kubeconfig=stranger, policy=()).run(status=2).err
     assert 'cannot list resource "mutatingwebhookconfigurations"' in unnamed
     assert "Choose a FencePolicy with --fence-policy, use an account that may list mu" in unnamed
     policy = ("--policy", str(DEFAULT))
-    output = Audited(audited.cluster, stranger, policy).run(status=0).out
+    output = replace(audited, kubeconfig=stranger, policy=policy).run(status=0).out
     assert "not audited  pods: not listed, so no Pod is audited" in output
     assert "not audited  deployments.apps: not listed" in output
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
-from audit import fleet
+from audit.fleet import LABELS, TAINT, pod_spec
+from controlplane.objects import node
 from fake_apiserver import FakeApiServer
 from policies.policy import Policy
 from policies.shipped import shipped_policy
@@ -88,17 +89,46 @@ class Cluster:
                 await api.close()
                 await self.api.stop()
 
-    def fill(self, node_count: int, with_devices: int, pod_count: int) -> int:
-        """Create a fleet (audit.fleet), and return the number of its Pods."""
+    def fill(self, node_count: int, with_devices: int, pod_count: int) -> None:
+        """Add nodes and the Pods of Jobs, as controllers and the scheduler would.
 
-        def create(path: str, obj: Object) -> Object:
-            kind = obj["kind"]
-            if kind == "Job":
-                labels = {"batch.kubernetes.io/controller-uid": obj["metadata"]["name"]}
-                obj = {**obj, "spec": {**obj["spec"], "selector": {"matchLabels": labels}}}
-            return self.add(kind, obj)
+        Of the nodes with devices, the first has no taint and the second no label. Most are held in
+        parts; some Pods wait; some plain ones sit on GPU nodes or want to.
+        """
+        teams = ("ml-vision", "ml-language", "ml-speech", "simulation", "web", "batch")
+        shapes = ((4, 2, 1), (8,), (2, 2, 2, 2), (4, 4), (1, 1, 1), ())
+        reaching: Object = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
 
-        return fleet.fill(create, node_count, with_devices, pod_count)
+        def job(namespace: str, name: str, spec: Object, pods: dict[str, str]) -> None:
+            """Add a Job, and its Pods by name, each on its node."""
+            owner = self.add("Job", workload(name, spec, namespace=namespace))
+            for each, place in pods.items():
+                its = pod(each, spec, app=name, node=place, namespace=namespace)
+                self.add("Pod", owned(its, owner, "Job", "batch/v1"))
+
+        for index in range(with_devices):
+            labels, taints = {} if index == 1 else LABELS, [] if index == 0 else [TAINT]
+            resources, place = {"nvidia.com/gpu": "8"}, f"gpu-{index + 1}"
+            self.add("Node", node(place, labels=labels, taints=taints, resources=resources))
+            for number, devices in enumerate(shapes[index % len(shapes)]):
+                name = f"train-{index + 1}-{number}"
+                spec = pod_spec(devices, **reaching)
+                job(teams[(index + number) % 4], name, spec, {f"{name}-x7k2p": place})
+        waiting = {f"pretrain-{number}": "" for number in range(3)}
+        job("ml-language", "pretrain", pod_spec(8), waiting)
+        places = ("gpu-1", "gpu-4", f"gpu-{with_devices}")
+        warmers = {f"cache-warmer-{number}": place for number, place in enumerate(places, 1)}
+        job("web", "cache-warmer", pod_spec(**reaching), warmers)
+        self.add("Pod", pod("debug-shell", pod_spec(), node="gpu-1", namespace="batch"))
+        others = node_count - with_devices
+        for number in range(others):
+            self.add("Node", node(f"cpu-{number + 1}"))
+        left = pod_count - sum(path.startswith(f"{PATHS['Pod']}/") for path in self.api.objects)
+        for number in range(0, left, 12):
+            name = f"work-{number // 12}"
+            some = range(number, min(number + 12, left))
+            pods = {f"{name}-{each % 12}": f"cpu-{each % others + 1}" for each in some}
+            job(teams[number // 12 % len(teams)], name, pod_spec(), pods)
 
     def _tell_groups(self) -> None:
         self.api.put(_ROOT, {"metadata": {"name": _GROUPS}, "groups": self._groups})
