@@ -221,10 +221,13 @@ def test_discover_and_audit_know_the_devices_and_who_holds_them(
     until(all_run, "all Pods to have nodes")
     options = ("--policy", DEFAULT, "-o", "json", "--fail-on", "never")
     audited = run_here("audit", *of_cluster, *options)
-    [pool] = json.loads(audited.out)["pools"]
+    report = json.loads(audited.out)
+    [pool] = report["pools"]
     # 1 by the resource, 1 by a claim, 2 by both, and 2 partitions.
     partitions = implicit_resource(MIG_CLASS)
-    assert pool["namespaces"][namespace]["placed"] == {GPU: 4, partitions: 2}
+    own = [row for row in report["waste"]["rows"] if row["namespace"] == namespace]
+    held = {row["resource"]: row["devices"] for row in own if row["kind"] == "held"}
+    assert held == {GPU: 4, partitions: 2}
     offered, free = pool["allocatable"], pool["free"]
     assert sum(offered.values()) == 32
     assert {name: offered[name] - free[name] for name in offered} == {GPU: 4, partitions: 2}

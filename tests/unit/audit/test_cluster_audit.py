@@ -123,7 +123,7 @@ async def test_finished_pods_are_neither_listed_nor_counted(cluster: Cluster) ->
         "Pod bare-3": [TOLERATES, SITS],
     }
     [pool] = audit.pools
-    assert pool.usage == ({GPU: 4}, {})
+    assert (pool.requested, pool.waiting) == ({GPU: 4}, {})
     assert (pool.free, pool.trespassers) == ({GPU: 4}, 2)
 
 
@@ -230,7 +230,7 @@ async def test_pods_with_a_gpu_fraction_are_no_trespassers_and_hold_no_device() 
     audit = await cluster.audit(policy)
     assert reasons_by_object(audit) == {"Pod plain": [SITS]}
     [pool] = audit.pools
-    assert (pool.offered, pool.usage.placed, pool.trespassers) == ({GPU: 8}, {GPU: 1}, 1)
+    assert (pool.offered, pool.requested, pool.trespassers) == ({GPU: 8}, {GPU: 1}, 1)
 
 
 async def test_a_device_of_several_pools_is_counted_in_the_pool_of_the_node() -> None:
@@ -256,8 +256,8 @@ async def test_a_device_of_several_pools_is_counted_in_the_pool_of_the_node() ->
     a100, h100 = audit.pools
     assert (list(a100.nodes), list(h100.nodes)) == (["a100"], ["h100"])
     assert a100.offered == h100.offered == {GPU: 8}
-    assert (a100.usage, a100.trespassers) == (({}, {GPU: 2}), 0)
-    assert (h100.usage, h100.trespassers) == (({GPU: 5}, {GPU: 2}), 1)
+    assert (a100.requested, a100.waiting, a100.trespassers) == ({GPU: 2}, {GPU: 2}, 0)
+    assert (h100.requested, h100.waiting, h100.trespassers) == ({GPU: 7}, {GPU: 2}, 1)
     assert audit.nodes == []
     assert reasons_by_object(audit) == {
         "Pod intruder": ["a GPU Pod runs on a GPU node of another pool"]
@@ -534,7 +534,9 @@ async def test_devices_of_claims_and_of_dra_drivers_are_counted_by_namespace(
     driven.add("Pod", pod("d", {**pod_spec(3), "nodeName": "driven"}, namespace="web"))
     audit = await driven.audit()
     [state] = audit.pools
-    assert state.by_namespace == {"ml": ({GPU: 4}, {}), "web": ({GPU: 3}, {})}
+    rows = waste(audit.pools, Window(0.0, 3600.0))
+    held = {row.namespace: row.devices for row in rows if row.kind == "held"}
+    assert held == {"ml": 4, "web": 3}
     assert (state.offered, state.free, state.trespassers) == ({GPU: 8}, {GPU: 1}, 0)
     assert audit.nodes == [], "a node with a DRA driver needs no labels"
 

@@ -83,13 +83,6 @@ class PoolNode:
         return {name: max(0, count - held[name]) for name, count in self.offered.items()}
 
 
-class Usage(NamedTuple):
-    """Devices that Pods request, by name: ``placed`` on nodes, and still ``waiting``."""
-
-    placed: Counter[str]
-    waiting: Counter[str]
-
-
 @dataclass(slots=True)
 class PoolState:
     """A pool and its nodes by name.
@@ -111,18 +104,12 @@ class PoolState:
         return _sum(node.free for node in self.nodes.values())
 
     @property
-    def usage(self) -> Usage:
-        each = self.by_namespace.values()
-        return Usage(_sum(of.placed for of in each), _sum(of.waiting for of in each))
+    def requested(self) -> Counter[str]:
+        return _sum(devices for _, devices in self.requests)
 
     @property
-    def by_namespace(self) -> dict[str, Usage]:
-        """The namespaces that request devices of the pool."""
-        found: dict[str, Usage] = {}
-        for pod, devices in sorted(self.requests, key=lambda each: each[0].owned.namespace):
-            usage = found.setdefault(pod.owned.namespace, Usage(Counter(), Counter()))
-            usage[not pod.node].update(devices)
-        return found
+    def waiting(self) -> Counter[str]:
+        return _sum(devices for pod, devices in self.requests if not pod.node)
 
     @property
     def trespassers(self) -> int:

@@ -260,12 +260,18 @@ def results_of(audit: Audit) -> Iterator[Result]:
 
 def pool_summary(state: PoolState) -> str:
     """Return the numbers of a pool as one clause."""
-    usage = state.usage
     return (
         f"{counted(len(state.nodes), 'node')}, devices: {by_name(state.offered)}; "
-        f"requested: {by_name(usage.placed + usage.waiting)}; "
-        f"waiting: {by_name(usage.waiting)}; free: {by_name(state.free)}"
+        f"requested: {by_name(state.requested)}; "
+        f"waiting: {by_name(state.waiting)}; free: {by_name(state.free)}"
     )
+
+
+def usages(rows: Iterable[Row], pool: str) -> list[Row]:
+    """Return who holds devices of a pool and waits for them now, by name and namespace."""
+    now = [each for each in rows if each.kind in ("held", "pending") and each.devices]
+    own = [each for each in now if each.pool == pool]
+    return sorted(own, key=lambda row: (row.resource, row.namespace, row.kind))
 
 
 def by_name(counts: Mapping[str, int]) -> str:

@@ -29,13 +29,14 @@ from webhook.tools.cli.report.content import (
     pool_summary,
     remediation,
     rule_page,
+    usages,
     waste_sentences,
 )
 from webhook.tools.cli.yaml_writer import difference
 from webhook.wording import counted, printable
 
 if TYPE_CHECKING:
-    from webhook.tools.audit.pools import PoolNode, PoolState
+    from webhook.tools.audit.pools import PoolNode
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SHADES = 6
@@ -59,6 +60,7 @@ def audit(report: AuditReport) -> Iterator[str]:
         command=report.command,
         subtitle=f"{report.cluster}, {report.created:%Y-%m-%d %H:%M} UTC, policy: {report.policy}",
         numbers=[*_numbers(report)],
+        rows=report.waste,
         sections=shown,
         style=Markup(css),  # noqa: S704 - an own file
         style_hash=f"sha256-{digest}",
@@ -126,7 +128,7 @@ def _template() -> Template:
         "remediation": remediation,
         "rule_page": rule_page,
         "shades": _SHADES,
-        "usages": _usages,
+        "usages": usages,
         "waste_sentences": waste_sentences,
     }
     return environment.get_template("page.html")
@@ -138,20 +140,6 @@ def _printable(value: Any) -> Any:
 
 
 # What the section of the pools shows.
-
-
-def _usages(state: PoolState) -> Iterable[tuple[str, str, int, int, int]]:
-    """Return namespace, name of devices, how many are on nodes and waited for, and the share in %.
-
-    The share is that of the pool's devices with the name. The largest of each name come first.
-    """
-    offered, usages = state.offered, []
-    for namespace, (placed, waiting) in state.by_namespace.items():
-        for name in placed | waiting:
-            whole = offered[name]
-            share = min(100, round(100 * placed[name] / whole)) if whole else 0
-            usages.append((namespace, name, placed[name], waiting[name], share))
-    return sorted(usages, key=lambda usage: (usage[1], -usage[2], usage[0]))
 
 
 def _free_devices(node: PoolNode) -> Iterable[tuple[str, str]]:

@@ -163,14 +163,12 @@ def _finding(result: Result, finding: Finding) -> dict[str, Any]:
 
 
 def _pool(state: PoolState) -> dict[str, Any]:
-    usage = state.usage
     return {
         "name": state.pool.name,
         "allocatable": state.offered,
-        "requested": usage.placed + usage.waiting,
-        "waiting": usage.waiting,
+        "requested": state.requested,
+        "waiting": state.waiting,
         "free": state.free,
-        "namespaces": {name: each._asdict() for name, each in state.by_namespace.items()},
         "nodes": [_node(node) for node in state.nodes.values()],
     }
 

@@ -20,7 +20,6 @@ from webhook.tools.cli.report.content import (
     Outcome,
     State,
     SuitesReport,
-    by_name,
     by_severity,
     finding_place,
     message,
@@ -28,6 +27,7 @@ from webhook.tools.cli.report.content import (
     remediation,
     rule_page,
     summary,
+    usages,
     verdict_counts,
     waste_sentences,
 )
@@ -287,11 +287,8 @@ def _pools(report: AuditReport, terminal: Terminal) -> Iterator[str]:
         style = STYLES["denied"] if state.trespassers else DIM
         name = terminal.paint(state.pool.name, BOLD)
         yield f"pool {name}  {pool_summary(state)}; {terminal.paint(trespassers, style)}\n"
-        by_namespace = state.by_namespace
-        width = max(map(len, by_namespace), default=0)
-        for namespace, usage in by_namespace.items():
-            counts = f"on nodes: {by_name(usage.placed)}; waiting: {by_name(usage.waiting)}"
-            yield f"  {namespace.ljust(width)}  {counts}\n"
+        for row in usages(report.waste, state.pool.name):
+            yield f"  {row.namespace}  {row.kind}: {row.devices:,} {row.resource}\n"
     if report.audit.pools:
         yield "\n"
 
