@@ -54,6 +54,12 @@ class Cluster:
         self.api.put(self._paths[kind], stored)
         return stored
 
+    def add_gpu_nodes(self, *names: str, devices: int = 8) -> None:
+        """Add nodes of the default policy's pool."""
+        resources = {"nvidia.com/gpu": str(devices)}
+        for name in names:
+            self.add("Node", node(name, labels=LABELS, taints=[TAINT], resources=resources))
+
     def serve(
         self, group: str, version: str, kind: str, resource: str, *, namespaced: bool = True
     ) -> None:

@@ -35,8 +35,7 @@ UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 @pytest.fixture
 def cluster() -> Cluster:
     made = Cluster()
-    gpus = {"nvidia.com/gpu": "8"}
-    made.add("Node", node("gpu", labels=LABELS, taints=[TAINT], resources=gpus))
+    made.add_gpu_nodes("gpu")
     made.add("Node", node("cpu"))
     return made
 
@@ -436,22 +435,6 @@ async def test_a_static_pod_is_an_agent(cluster: Cluster) -> None:
     cluster.add("Pod", static)
     [state] = (await cluster.audit()).pools
     assert state.trespassers == 0
-
-
-async def test_credentials_that_expire_between_two_pages_are_reloaded(cluster: Cluster) -> None:
-    for number in range(200):
-        cluster.add("Pod", pod(f"web-{number}", pod_spec(), node="cpu"))
-
-    def renew(path: str, offset: int) -> None:
-        if path == PODS and offset == 0:
-            cluster.api.accepted_bearer = "second"
-            cluster.api.kubeconfig(cluster.kubeconfig, "second")
-
-    cluster.api.before_page = renew
-    audit = await cluster.audit()
-    assert audit.pods == 200
-    shown = [asked.authorization for asked in cluster.api.lists(PODS)]
-    assert shown == ["Bearer first", "Bearer first", "Bearer second", "Bearer second"]
 
 
 async def test_a_malformed_object_is_reported_and_other_objects_audited(cluster: Cluster) -> None:

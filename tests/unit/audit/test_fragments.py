@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from audit.fleet import LABELS, TAINT, pod_spec
+from audit.fleet import pod_spec
 from audit.simulated import Cluster, pod
-from controlplane.objects import node
 from webhook.tools.audit.fragments import pieces, without_small
 from webhook.tools.audit.pools import PoolState
 
@@ -14,9 +13,7 @@ from webhook.tools.audit.pools import PoolState
 async def states(nodes: int, *pods: tuple[str, int, str]) -> list[PoolState]:
     """Return the pools of a cluster: each Pod has a name, a number of devices, and a node."""
     cluster = Cluster()
-    for number in range(nodes):
-        resources = {"nvidia.com/gpu": "8"}
-        cluster.add("Node", node(f"n{number}", labels=LABELS, taints=[TAINT], resources=resources))
+    cluster.add_gpu_nodes(*(f"n{number}" for number in range(nodes)))
     for name, devices, place in pods:
         cluster.add("Pod", pod(name, pod_spec(devices), node=place))
     return (await cluster.audit()).pools

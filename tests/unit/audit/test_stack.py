@@ -149,17 +149,11 @@ spec: {selectors: [{cel: {expression: device.driver == 'DRIVER'}}]}
 
 
 def test_a_clique_of_several_compute_domains_is_found() -> None:
-    domains = ["a", "a", "b", None]
+    clique, domain = "nvidia.com/gpu.clique", "resource.nvidia.com/computeDomain"
+    members = [("one", "a"), ("one", "a"), ("one", "b"), ("one", ""), ("two", "c"), ("two", "")]
     nodes = NodeIndex(
-        Node(
-            f"{clique}-{n}",
-            {
-                "nvidia.com/gpu.clique": clique,
-                **({"resource.nvidia.com/computeDomain": domain} if domain else {}),
-            },
-        )
-        for clique, own in (("one", domains), ("two", ["c", None]), ("three", [None]))
-        for n, domain in enumerate(own)
+        Node(f"n{n}", {clique: own} | ({domain: name} if name else {}))
+        for n, (own, name) in enumerate(members)
     )
     [found] = of_several_domains(nodes)
     assert found.problem.startswith(

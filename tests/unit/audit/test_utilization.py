@@ -18,9 +18,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from audit.fleet import LABELS, TAINT, pod_spec
+from audit.fleet import pod_spec
 from audit.simulated import Cluster, pod
-from controlplane.objects import node
 from paths import PROJECT
 from running import Run
 from webhook.tools.audit.utilization import (
@@ -121,9 +120,7 @@ async def test_idle_hung_and_unknown_devices_are_told_apart(prometheus: Promethe
     assert use == {("ml", name): of_series for name, (_, of_series, _) in SERIES.items()}
     assert {query["time"][0] for query in prometheus.queries} == {f"{END:.3f}"}
     cluster = Cluster()
-    cluster.add(
-        "Node", node("gpu", labels=LABELS, taints=[TAINT], resources={"nvidia.com/gpu": "99"})
-    )
+    cluster.add_gpu_nodes("gpu", devices=99)
     for name in (*SERIES, "without-series"):
         made = pod(name, pod_spec(1), node="gpu", namespace="ml")
         made["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
@@ -152,9 +149,7 @@ async def test_runs_beyond_the_longest_run_time_count_while_they_last_and_after(
     limit = overtime(prometheus.address, window, 3 * 3600)
     assert [run.name for run in limit.past] == ["busy", "idle"]
     cluster = Cluster()
-    cluster.add(
-        "Node", node("gpu", labels=LABELS, taints=[TAINT], resources={"nvidia.com/gpu": "8"})
-    )
+    cluster.add_gpu_nodes("gpu")
     for name, hours in (("busy", 30), ("short", 2)):
         made = pod(name, pod_spec(2), node="gpu", namespace="ml")
         since = datetime.fromtimestamp(END - hours * 3600, UTC).isoformat()
@@ -190,8 +185,7 @@ def test_an_answer_that_is_no_result_is_an_error(
 def kubeconfig(tmp_path: Path) -> Iterator[Path]:
     """A cluster in which Pod ``idle`` holds two devices."""
     cluster = Cluster()
-    gpus = {"nvidia.com/gpu": "8"}
-    cluster.add("Node", node("gpu", labels=LABELS, taints=[TAINT], resources=gpus))
+    cluster.add_gpu_nodes("gpu")
     lazy = pod("idle", pod_spec(2), node="gpu", namespace="ml")
     lazy["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
     cluster.add("Pod", lazy)

@@ -1,4 +1,7 @@
-"""Device-hours that a cluster wastes. Every sum is computed by hand, next to what is planted."""
+"""Device-hours that a cluster wastes. Every sum is computed by hand, next to what is planted.
+
+Nodes have 8 devices, 16 CPUs and 64Gi each.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from audit.fleet import LABELS, TAINT, pod_spec
+from audit.fleet import pod_spec
 from audit.simulated import Cluster, Object, pod
-from controlplane.objects import node
 from specs import default_spec, policy_of
 from webhook.tools.audit.waste import Row, Use, Window, waste
 
@@ -33,13 +35,6 @@ def spec(devices: int, cpu: str = "", memory: str = "") -> Object:
 @pytest.fixture
 def cluster() -> Cluster:
     return Cluster()
-
-
-def add_nodes(cluster: Cluster, *names: str) -> None:
-    """Add nodes with 8 devices, 16 CPUs and 64Gi each."""
-    gpus = {"nvidia.com/gpu": "8"}
-    for name in names:
-        cluster.add("Node", node(name, labels=LABELS, taints=[TAINT], resources=gpus))
 
 
 def add(
@@ -87,7 +82,7 @@ async def table(
 
 async def test_each_planted_kind_of_waste_is_found_on_200_nodes(cluster: Cluster) -> None:
     names = [f"gpu-{number}" for number in range(200)]
-    add_nodes(cluster, *names)
+    cluster.add_gpu_nodes(*names)
     nodes = iter(names)
     for number in range(150):
         add(cluster, f"train-{number}", spec(8, "12"), next(nodes), hours=48)
@@ -152,7 +147,7 @@ async def test_each_planted_kind_of_waste_is_found_on_200_nodes(cluster: Cluster
 
 
 async def test_without_a_price_waste_is_sorted_by_hours_and_has_no_cost(cluster: Cluster) -> None:
-    add_nodes(cluster, "a", "b")
+    cluster.add_gpu_nodes("a", "b")
     add(cluster, "large", spec(8), "a", hours=2, unready=1, namespace="one")
     add(cluster, "small", spec(1), "b", hours=20, unready=20, namespace="two")
     found = await table(cluster, price=None)
@@ -161,7 +156,7 @@ async def test_without_a_price_waste_is_sorted_by_hours_and_has_no_cost(cluster:
 
 
 async def test_a_pod_that_no_kubelet_has_reported_is_not_ready(cluster: Cluster) -> None:
-    add_nodes(cluster, "a")
+    cluster.add_gpu_nodes("a")
     obj = pod("new", spec(2), node="a", namespace="ml")
     obj["metadata"]["creationTimestamp"] = ago(3)
     cluster.add("Pod", obj | {"status": {"phase": "Pending"}})
@@ -182,7 +177,7 @@ async def test_a_pod_that_no_kubelet_has_reported_is_not_ready(cluster: Cluster)
 async def test_free_devices_are_stranded_where_a_typical_pod_does_not_fit(
     cluster: Cluster, pods: list[tuple[str, str]], stranded: int
 ) -> None:
-    add_nodes(cluster, "a")
+    cluster.add_gpu_nodes("a")
     for number, (cpu, memory) in enumerate(pods):
         add(cluster, f"p-{number}", spec(1, cpu, memory), "a", hours=4)
     found = await table(cluster)
@@ -194,7 +189,7 @@ async def test_free_devices_are_stranded_where_a_typical_pod_does_not_fit(
 
 
 async def test_node_agents_take_no_share_of_a_device(cluster: Cluster) -> None:
-    add_nodes(cluster, "a")
+    cluster.add_gpu_nodes("a")
     template = {"metadata": {"name": "agent", "namespace": "ml"}, "spec": {}}
     owner = cluster.add("DaemonSet", template)
     reference = {
@@ -216,7 +211,7 @@ async def test_node_agents_take_no_share_of_a_device(cluster: Cluster) -> None:
 async def test_the_imex_channel_of_a_node_strands_its_other_devices(cluster: Cluster) -> None:
     cluster.serve("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims")
     cluster.serve("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates")
-    add_nodes(cluster, "a", "b")
+    cluster.add_gpu_nodes("a", "b")
     exactly = {"deviceClassName": "compute-domain-default-channel.nvidia.com"}
     requests = {"devices": {"requests": [{"name": "channel", "exactly": exactly}]}}
     metadata = {"name": "channel", "namespace": "ml"}

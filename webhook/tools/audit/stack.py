@@ -88,11 +88,10 @@ def of_several_domains(nodes: NodeIndex) -> Iterator[StackProblem]:
     """
     cliques: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for node in nodes:
-        if clique := node.labels.get(_CLIQUE):
-            cliques[clique][node.labels.get(_COMPUTE_DOMAIN, "")] += 1
+        cliques[node.labels.get(_CLIQUE, "")][node.labels.get(_COMPUTE_DOMAIN, "")] += 1
     for clique, counts in sorted(cliques.items()):
         free = counts.pop("", 0)
-        if len(counts) > 1:
+        if clique and len(counts) > 1:
             domains = [f"{name} on {counted(n, 'node')}" for name, n in sorted(counts.items())]
             yield StackProblem(
                 f"{counted(len(counts), 'ComputeDomain')} share clique {clique} "
