@@ -61,26 +61,20 @@ def without_small(states: Iterable[PoolState], least: int) -> Iterator[WithoutSm
     """Yield each pool in which Pods hold fewer devices of a name than ``least``."""
     for state in states:
         for resource in sorted(state.offered):
-            small, returned = [], Counter[str]()
-            for pod, devices in state.requests:
-                if pod.node in state.nodes and 0 < (count := devices.get(resource, 0)) < least:
-                    small.append(pod.owned.full_name)
-                    returned[pod.node] += count
+            nodes = [each for each in state.nodes.values() if resource in each.offered]
+            held = [[(d.get(resource, 0), pod) for pod, d in node.requests] for node in nodes]
+            small = sorted(p.owned.full_name for own in held for n, p in own if 0 < n < least)
             if not small:
                 continue
-            nodes = [each for each in state.nodes.values() if resource in each.offered]
             whole = [node.offered[resource] for node in nodes]
             now = [node.free[resource] for node in nodes]
-            # A node whose Pods hold more than it offers has nothing free after some of them.
-            then = [
-                max(0, node.offered[resource] - node.held[resource] + returned[node.name])
-                for node in nodes
-            ]
+            kept = [sum(n for n, _ in own if n >= least) for own in held]
+            then = [max(0, offered - n) for offered, n in zip(whole, kept, strict=True)]
             waiting = [each for each in _waiting(state, resource) if each[1] >= least]
             placed = {*_placed(now, waiting)}
             more = [name for name in _placed(then, waiting) if name not in placed]
             before, after = (sum(map(int.__eq__, free, whole)) for free in (now, then))
-            yield WithoutSmall(state.pool.name, resource, least, sorted(small), before, after, more)
+            yield WithoutSmall(state.pool.name, resource, least, small, before, after, more)
 
 
 def _waiting(state: PoolState, resource: str) -> list[tuple[str, int]]:

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from policies.policy import Pool
 from policies.rules.check_stranded_devices import LEAST, TAKES_CHANNEL
 from webhook.tools.audit.judge import RunningPod
-from webhook.tools.audit.pools import PoolNode, PoolState
+from webhook.tools.audit.pools import PoolNode, PoolState, Requests
 
 Kind = Literal[
     "held", "pending", "notReady", "idle", "hung", "unknown", "overtime", "stranded", "trespassed"
@@ -198,14 +198,14 @@ def _free(state: PoolState, window: Window) -> Iterator[PodHours]:
     They have been so at least since the last Pod came to the node. The Pod counts that takes the
     most beyond the needs of its devices.
     """
-    typical = _typical(state.requests)
+    typical = {name: _typical(state.requests, name) for name in state.offered}
     for node in state.nodes.values():
         for resource, free in node.free.items() if node.pods else ():
             kind: Kind = "stranded"
             holder = next((pod for pod in node.pods if _holds_channel(pod)), None)
             blocked, since = free, holder.times.scheduled if holder else 0.0
             if holder is None:
-                blocked, holder = _without_room(node, free, typical.get(resource))
+                blocked, holder = _without_room(node, free, typical[resource])
                 since = max(each.times.scheduled for each in node.pods)
                 kind = "trespassed" if any(each is holder for each in node.trespassers) else kind
             if blocked > 0:
@@ -218,24 +218,13 @@ def _holds_channel(pod: RunningPod) -> bool:
     return any(finding.reason == TAKES_CHANNEL for finding in pod.decision.findings)
 
 
-def _typical(
-    requests: Iterable[tuple[RunningPod, Mapping[str, int]]],
-) -> dict[str, tuple[int, int]]:
-    """Return by name the median CPU and memory for each device of the Pods that request it."""
-    hosts: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-    for pod, by_name in requests:
-        devices = sum(by_name.values())
-        for resource in by_name:
-            hosts[resource].append((pod.host[0] // devices, pod.host[1] // devices))
-    return {
-        resource: (median_low(cpu for cpu, _ in each), median_low(memory for _, memory in each))
-        for resource, each in hosts.items()
-    }
+def _typical(requests: Requests, resource: str) -> list[int]:
+    """Return the median CPU and memory for each device of the Pods that request the resource."""
+    own = [(pod.host, sum(by_name.values())) for pod, by_name in requests if resource in by_name]
+    return [median_low(host[which] // devices for host, devices in own) for which in (0, 1) if own]
 
 
-def _without_room(
-    node: PoolNode, free: int, typical: tuple[int, int] | None
-) -> tuple[int, RunningPod]:
+def _without_room(node: PoolNode, free: int, typical: Sequence[int]) -> tuple[int, RunningPod]:
     """Return how many free devices lack CPU or memory, and the Pod that takes the most of it.
 
     A device needs what is typical for its name in its pool, but not more than its share of what
@@ -245,7 +234,7 @@ def _without_room(
     for which, room in enumerate(node.room):
         agents = sum(pod.host[which] for pod in node.pods if pod.is_agent)
         share = max(1, (room - agents) // sum(node.offered.values()))
-        need = share if typical is None else min(share, typical[which])
+        need = min(share, typical[which]) if typical else share
         need = max(need, -(-share // LEAST))
         if room:
             taken = sum(pod.host[which] for pod in node.pods)
