@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 
-from policies.kubernetes.node_templates import NodeTemplate
+from policies.kubernetes.node_templates import NODE_POOL_LABEL, NodeTemplate
 from policies.kubernetes.nodes import Node
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint
 from policies.kubernetes.selector import selector_of
@@ -20,7 +20,6 @@ from webhook.cluster.state import ClusterState
 from webhook.documents.files import load_documents
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
-NODE_POOL = "karpenter.sh/nodepool"
 
 Source: TypeAlias = Node | NodeTemplate
 """A node, or nodes that an autoscaler can add."""
@@ -142,18 +141,6 @@ class Member:
             found.add("shares" if device in self.shared else whole)
         return frozenset(found)
 
-    def with_devices_of(self, other: Member) -> Member:
-        """Return the node with its devices of another vendor as well."""
-        return replace(
-            self,
-            vendors=(*self.vendors, *other.vendors),
-            devices=self.devices | other.devices,
-            amounts=self.amounts | other.amounts,
-            classes=self.classes | other.classes,
-            provided=self.provided | other.provided,
-            products=(*self.products, *other.products),
-        )
-
     def values(self, key: str) -> tuple[str, ...]:
         """Return the values that a label has, or can have on the nodes of a template."""
         return tuple(values_of(self.source, key))
@@ -197,55 +184,60 @@ def models_apart(template: NodeTemplate) -> list[NodeTemplate]:
     return found
 
 
-def published_devices(state: ClusterState) -> Mapping[str, Collection[Published]]:
-    """Return the kinds of devices that DRA drivers publish, by node."""
-    found: defaultdict[str, set[Published]] = defaultdict(set)
+def members_of(sources: Sequence[Source], state: ClusterState) -> dict[Vendor, dict[int, Member]]:
+    """Return the sources with accelerators by vendor and number.
+
+    A node with devices of several vendors is one of the first vendor only, since pools share no
+    nodes. And its labels say nothing: a scheduler may offer devices of a vendor by its own names.
+    """
+    published: defaultdict[str, set[Published]] = defaultdict(set)
     for item in state.offers.slices.by_name.values():
         for placement, devices in item.placed:
             # Devices of several nodes, without the name of one, are those of a network.
-            found[placement.node].update((item.pool.driver, each.classes) for each in devices)
+            published[placement.node].update((item.pool.driver, each.classes) for each in devices)
+    vendors = known_vendors()
+    found: dict[Vendor, dict[int, Member]] = {vendor: {} for vendor in vendors}
+    # A NodePool may say nothing of accelerators, and all its nodes have them.
+    of_pools: dict[str, set[Vendor]] = {}
+    for number, source in enumerate(sources):
+        made = {v: _member(source, (v,), state, published.get(source.name, ())) for v in vendors}
+        pool = source.labels.get(NODE_POOL_LABEL, "")
+        if isinstance(source, NodeTemplate):
+            plugged = set[Vendor]()
+        else:
+            plugged = {vendor for vendor, member in made.items() if not member.is_bare}
+            of_pools[pool] = plugged.intersection(of_pools.get(pool, plugged))
+        if plugged:
+            own = tuple(vendor for vendor in vendors if vendor in plugged)
+            kinds = published.get(source.name, ())
+            found[own[0]][number] = _member(source, own, state, kinds) if own[1:] else made[own[0]]
+            continue
+        for vendor, member in made.items():
+            is_of_pool = member.is_template and pool and vendor in of_pools.get(pool, ())
+            if is_of_pool or _is_of(member, vendor):
+                found[vendor][number] = member
     return found
 
 
-def members_of(
-    vendor: Vendor,
-    sources: Sequence[Source],
-    state: ClusterState,
-    published: Mapping[str, Collection[Published]],
-) -> dict[int, Member]:
-    """Return the sources with accelerators of the vendor, by their number."""
-    made = [_member(source, vendor, state, published.get(source.name, ())) for source in sources]
-    members = {n: member for n, member in enumerate(made) if _is_of(member, vendor)}
-    # A NodePool may say nothing of accelerators, and all its nodes have them.
-    pools: defaultdict[str, set[bool]] = defaultdict(set)
-    for n, member in enumerate(made):
-        if not member.is_template and (name := member.source.labels.get(NODE_POOL)):
-            pools[name].add(n in members and not member.is_bare)
-    for n, member in enumerate(made):
-        name = member.source.labels.get(NODE_POOL, "")
-        if member.is_template and n not in members and pools.get(name) == {True}:
-            members[n] = member
-    return dict(sorted(members.items()))
-
-
 def _member(
-    source: Source, vendor: Vendor, state: ClusterState, published: Iterable[Published]
+    source: Source, vendors: tuple[Vendor, ...], state: ClusterState, published: Iterable[Published]
 ) -> Member:
-    is_template, own = isinstance(source, NodeTemplate), {*vendor.device_classes}
+    is_template = isinstance(source, NodeTemplate)
     if isinstance(source, NodeTemplate):
         offered, published = source.allocatable or {}, ()
     else:
         offered = {name: n for name, n in source.offers.items() if name not in source.remote}
-    named = {name: count for name, count in offered.items() if name in vendor.offered}
+    named = {n: count for n, count in offered.items() if any(n in v.offered for v in vendors)}
     # A node with partitions reports whole devices as well: none.
     devices = frozenset(name for name, count in named.items() if count)
-    of_vendor = (each for driver, each in published if driver in own or each & own)
-    classes = frozenset[str]().union(*of_vendor)
+    drivers = {name for vendor in vendors for name in vendor.device_classes}
+    accepted = (each for driver, each in published if driver in drivers or each & drivers)
+    classes = frozenset[str]().union(*accepted)
     return Member(
         source,
-        (vendor,),
+        vendors,
         devices or frozenset(named),
-        frozenset(offered.keys() & {*vendor.fractional}),
+        frozenset(name for vendor in vendors for name in vendor.fractional if name in offered),
         not (is_template or devices or classes),
         classes,
         frozenset(filter(None, map(state.offers.published.resources.get, classes))),

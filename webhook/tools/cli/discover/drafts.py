@@ -16,7 +16,7 @@ from policies.kubernetes.nodes import Node, NodeIndex, NodeSet
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Taint
 from policies.kubernetes.selector import describe, selects
 from policies.reach import HOST
-from policies.vendors import Vendor, known_vendors, vendors_by_taint
+from policies.vendors import Vendor, vendors_by_taint
 from policies.wording import listing
 from webhook.cluster.state import ClusterState
 from webhook.tools.cli.discover.accelerators import (
@@ -28,7 +28,6 @@ from webhook.tools.cli.discover.accelerators import (
     is_quarantine,
     members_of,
     models_apart,
-    published_devices,
 )
 from webhook.tools.cli.discover.groups import Labels, Numbers, Traits, groups_of
 from webhook.wording import counted, some
@@ -142,10 +141,7 @@ def draft_of(state: ClusterState) -> Draft:
     startup = {(t.key, t.effect) for each in state.templates for t in each.startup_taints}
     sources: list[Source] = [_without(node, startup) for node in drafted.nodes]
     sources += (each for template in state.templates for each in models_apart(template))
-    published = published_devices(state)
-    by_vendor = _by_first_vendor(
-        {vendor: members_of(vendor, sources, state, published) for vendor in known_vendors()}
-    )
+    by_vendor = members_of(sources, state)
     offering = {number for members in by_vendor.values() for number in members}
     others = [source for n, source in enumerate(sources) if n not in offering]
     every = [member for members in by_vendor.values() for member in members.values()]
@@ -191,31 +187,6 @@ def draft_of(state: ClusterState) -> Draft:
         }
     )
     return drafted
-
-
-def _by_first_vendor(
-    by_vendor: Mapping[Vendor, dict[int, Member]],
-) -> dict[Vendor, dict[int, Member]]:
-    """Return each node with devices of several vendors as one of the first vendor only.
-
-    Pools share no nodes. And labels say nothing of a node with other devices: a scheduler may offer
-    the devices of a vendor by names of its own.
-    """
-    plugged: dict[int, Vendor] = {}
-    found: dict[Vendor, dict[int, Member]] = {}
-    for vendor, members in by_vendor.items():
-        found[vendor] = {}
-        for number, member in members.items():
-            owns = member.is_bare or member.is_template
-            first = vendor if owns else plugged.setdefault(number, vendor)
-            if first is vendor:
-                found[vendor][number] = member
-            else:
-                found[first][number] = found[first][number].with_devices_of(member)
-    return {
-        vendor: {n: m for n, m in members.items() if not (m.is_bare and n in plugged)}
-        for vendor, members in found.items()
-    }
 
 
 def nodes_of(drafted: Draft, nodes: NodeIndex) -> dict[str, NodeSet]:
