@@ -375,6 +375,13 @@ IDENTIFYING: dict[str, tuple[list[tuple[str, JSON, JSON, JSON]], list[JSON]]] = 
         ],
         [{"feature.node.kubernetes.io/amd-vgpu": "true"}],
     ),
+    "the family, where a labeller names no product": (
+        [
+            ("cpu", {}, {}, {}),
+            ("gpu", {"beta.amd.com/gpu.family.AI": "8"}, {}, {"amd.com/gpu": "8"}),
+        ],
+        [{"beta.amd.com/gpu.family.AI": "8"}],
+    ),
     "addresses identify no group": (
         [("gpu", {"internal_addr": "10.0.0.2", "displayName": "gpu"}, FENCE, WHOLE)],
         [{"kubernetes.io/hostname": "gpu"}],
@@ -428,7 +435,7 @@ def test_a_taint_is_advised_where_other_pods_have_a_node(gpufence: Run) -> None:
         ([listed("cpu", {}, {}, {})], False),
     ):
         _, said = discovered(gpufence, gpu, *others)
-        assert ("before the GPU nodes get their taint" in said) is is_said
+        assert ("No node without accelerators" in said) is is_said
 
 
 def test_classes_that_accept_devices_of_a_pool_are_part_of_it(gpufence: Run) -> None:

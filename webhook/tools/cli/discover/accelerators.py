@@ -32,6 +32,8 @@ class Surroundings(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
 
     node_groups: re.Pattern[str]
     """Keys of labels whose value names a group of equal nodes."""
+    family_labels: re.Pattern[str]
+    """Keys of labels with the family of a GPU."""
     partition_labels: tuple[str, ...]
     """Keys of labels that tell whole GPUs, partitions and shares of one model apart."""
     changing_labels: tuple[str, ...]

@@ -166,8 +166,9 @@ def draft_of(state: ClusterState) -> Draft:
         not pool.is_fenced(each) for pool in pools for each in pool.members
     ):
         findings.append(
-            "No node without accelerators takes Pods that tolerate no taint. Add one before the "
-            "GPU nodes get their taint: other Pods, also those of the platform, have no node then"
+            "No node without accelerators takes Pods that tolerate no taint. Add one: Pods that "
+            "tolerate the taint of GPU nodes are kept off them at once, and all others, also those "
+            "of the platform, once the nodes have it"
         )
     in_pools = {name for pool in pools for name in pool.device_classes}
     if pools and (left := sorted(known_classes - in_pools - {*KNOWN.other_classes})):

@@ -286,6 +286,7 @@ def _in_order(having: Mapping[str, Iterable[str]]) -> list[str]:
     known = [
         *(key for vendor in vendors for key in vendor.products),
         *(key for vendor in vendors for key in vendor.marks),
+        *sorted(filter(KNOWN.family_labels.search, having)),
         *KNOWN.partition_labels,
         INSTANCE_TYPE,
         *sorted(node_groups, key=lambda key: not _OWNED_DOMAINS.search(key)),
