@@ -57,7 +57,7 @@ def test_a_wildcard_keeps_the_nodes_of_no_pool(term: JSON) -> None:
 
 
 def test_of_many_pools_the_labels_that_leave_nodes_are_tried_first() -> None:
-    """Five pools of two labels have 32 ways, of which 16 are tried."""
+    """Five pools of two labels have 32 ways: the first 16 are tried."""
     models = [f"m{number}" for number in range(5)]
     pools = [{**POOL, "name": m, "nodeSelector": {"gpu": "true", "model": m}} for m in models]
     made = pod({}, tolerations=[{"operator": "Exists"}], nodeSelector={"gpu": "true"})
