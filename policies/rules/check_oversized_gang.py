@@ -28,7 +28,6 @@ ID = "oversized-gang"
 _MOST_PARTS = 20
 """Each template with devices is compared with each other one. Objects have a few."""
 
-
 _MOST_DOMAINS = 1000
 """A topology with more domains is unknown: each of them counts for a gang that is too large."""
 
@@ -146,12 +145,10 @@ def _beyond_nodes(part: _Part, parts: list[_Part], surplus: int) -> Iterator[Fin
 def _beyond_domains(part: _Part) -> Iterator[Finding]:
     """Yield what has to run in one domain of a topology, and is larger than any of them."""
     nodes = part.context.facts.nodes
-    if nodes is None:
-        return
-    where, added = _nodes_of([part], part.needed, nodes)
-    if added is None or any(added.values()):
-        return
     for key, wanted, groups in together(part.pod.template, part.pods, part.replicas):
+        where, added = _nodes_of([part], part.needed, nodes) if nodes else (0, None)
+        if nodes is None or added is None or any(added.values()):
+            return
         fitting, largest = 0, 0
         for room in nodes.rooms_for(part.needed, where, key, _MOST_DOMAINS):
             fitting, largest = fitting + (room >= wanted), max(largest, room)
