@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
@@ -51,9 +50,6 @@ class Audit:
     unmutated: tuple[str, ...]
     """The running Pods that lack what the policy adds, as namespace/name: they were created while
     no webhook answered, or before gpufence was installed."""
-    users: Counter[int | None]
-    """The numbers of running Pods with devices, by the user that nodes report (see
-    ``RunningPod``)."""
     exceptions: tuple[str, ...]
     """A sentence for each exception of the policy that has expired or covers no finding."""
     malformed: tuple[str, ...] = ()
@@ -121,7 +117,6 @@ async def _audit(lister: _Lister, policy: Policy) -> Audit:
         tuple(inventory.stack),
         sum(group.count for group in groups),
         tuple(inventory.unmutated),
-        Counter(pod.user for pod in pods if pod.node and pod.devices),
         tuple(_unused_exceptions(policy, inventory)),
         tuple(title for title, _ in reader.malformed),
         (*reader.failing, *(title for title, _ in reader.bugs)),

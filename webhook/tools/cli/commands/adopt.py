@@ -5,7 +5,7 @@ The cluster is a live one, or a dump, as ``kubectl get -o json`` prints it.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -355,7 +355,6 @@ def _sections(adoption: Adoption) -> Iterator[tuple[str, str, Sequence[str]]]:
         yield TITLES[name], counted(count, "workload"), [*map(str, entries)]
     nodes = [f"{node.name}: {finding.reason}" for node in audit.nodes for finding in node.findings]
     others: list[tuple[str, str, Sequence[str]]] = [
-        ("Running GPU Pods by user", "user", [*_users(audit.users)]),
         ("Scheduling of GPU workloads", "problem", [*_scheduling(audit)]),
         ("GPU stack", "problem", [*map(str, audit.stack)]),
         ("GPU nodes", "problem", nodes),
@@ -413,7 +412,6 @@ def _document(adoption: Adoption) -> JSONObject:
         "workloads": len(audit.subjects),
         "pods": audit.pods,
         **found,
-        "gpuPodsByUser": {str(user): count for user, count in audit.users.items()},
         "scheduling": [*_scheduling(audit)],
         "gpuStack": [*map(str, audit.stack)],
         "nodes": [
@@ -433,10 +431,3 @@ def _scheduling(audit: Audit) -> Iterator[str]:
         for finding in subject.decision.findings:
             if finding.rule == check_unschedulable_gpu_pod.ID:
                 yield f"{subject.place}: {finding.reason}: {finding.detail}"
-
-
-def _users(users: Counter[int | None]) -> Iterator[str]:
-    for user in sorted(user for user in users if user is not None):
-        yield f"user {user}{'' if user else ' (root)'}: {counted(users[user], 'Pod')}"
-    if users[None]:
-        yield f"unknown, because the nodes do not report it: {counted(users[None], 'Pod')}"
