@@ -83,25 +83,16 @@ async def judged_workloads(reader: Reader, policy: Policy, today: date) -> list[
     The reader notes what is not judged.
     """
     lister = _Lister(reader, policy, today)
-    await lister.read_facts()
-    await lister.read_workloads()
-    await lister.read_pods()
-    inventory = lister.inventory
-    judged = [*inventory.workloads, *(group.first for group in inventory.pods.values())]
-    await lister.read_owners(each.owned for each in judged)
+    judged, inventory = await lister.read(), lister.inventory
     top = inventory.owners.top
     return [each for each in judged if not each.is_history and top(each.owned) is each.owned]
 
 
 async def _audit(lister: _Lister, policy: Policy) -> Audit:
     inventory = lister.inventory
-    await lister.read_facts()
-    await lister.read_workloads()
-    await lister.read_pods()
+    await lister.read()
     groups = inventory.pods.values()
     pods = [group.first for group in groups]
-    await lister.read_owners(pod.owned for pod in pods)
-    await lister.read_owners(judged.owned for judged in list(inventory.workloads))
     provided = frozenset(inventory.facts.extended_resource_classes.values())
     states = pool_states(policy, inventory.nodes, pods, inventory.node_details, provided)
     # Unreadable objects are reported as well.
@@ -149,7 +140,20 @@ class _Lister:
         self._judge = Judge(self.inventory, policy)
         self._requested: set[GroupKind] = set()
 
-    async def read_facts(self) -> None:
+    async def read(self) -> list[Judged]:
+        """Decide on all workloads, and on each Pod that has not ended, while its page is read.
+
+        Return the workloads and the Pods that are kept.
+        """
+        await self._read_facts()
+        await self._read_workloads()
+        await self._reader.read(PODS, self._judge.pod, "no Pod is audited")
+        pods = [group.first for group in self.inventory.pods.values()]
+        judged = [*self.inventory.workloads, *pods]
+        await self._read_owners(each.owned for each in judged)
+        return judged
+
+    async def _read_facts(self) -> None:
         """List what decisions depend on besides the objects."""
         inventory = self.inventory
 
@@ -164,8 +168,8 @@ class _Lister:
         inventory.stack += of_several_domains(state.nodes.index)
         inventory.facts = inventory.cluster.facts()
 
-    async def read_workloads(self) -> None:
-        """Decide on all workloads: built-in kinds, and the custom ones of the policy."""
+    async def _read_workloads(self) -> None:
+        """Decide on built-in kinds, and on the custom ones of the policy."""
         for kind in WORKLOADS:
             await self._workloads(kind)
         for custom in self._policy.custom_workloads:
@@ -178,11 +182,7 @@ class _Lister:
                     f"check its API server: {error}"
                 )
 
-    async def read_pods(self) -> None:
-        """Decide on each Pod that has not ended, while its page is read."""
-        await self._reader.read(PODS, self._judge.pod, "no Pod is audited")
-
-    async def read_owners(self, objects: Iterable[Owned]) -> None:
+    async def _read_owners(self, objects: Iterable[Owned]) -> None:
         """List the kinds that own one of the objects, and the owners of these, and so on.
 
         This finds owners of kinds that gpufence does not know.
