@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from audit.fleet import pod_spec
-from audit.simulated import Cluster, Object, pod
+from audit.simulated import Cluster, Object, owned, pod, workload
 from specs import default_spec, policy_of
 from webhook.tools.audit.waste import Row, Use, Window, waste
 
@@ -190,18 +190,9 @@ async def test_free_devices_are_stranded_where_a_typical_pod_does_not_fit(
 
 async def test_node_agents_take_no_share_of_a_device(cluster: Cluster) -> None:
     cluster.add_gpu_nodes("a")
-    template = {"metadata": {"name": "agent", "namespace": "ml"}, "spec": {}}
-    owner = cluster.add("DaemonSet", template)
-    reference = {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "name": "agent",
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
-    }
-    obj = pod("agent-1", spec(0, "4"), node="a", namespace="ml")
-    obj["metadata"]["ownerReferences"] = [reference]
-    cluster.add("Pod", obj)
+    agent = cluster.add("DaemonSet", workload("agent", spec(0, "4"), namespace="ml"))
+    its = pod("agent-1", spec(0, "4"), app="agent", node="a", namespace="ml")
+    cluster.add("Pod", owned(its, agent, "DaemonSet"))
     add(cluster, "train", spec(1, "3"), "a", hours=5)
     found = await table(cluster)
     # 9 of 16 CPUs are left, and a device needs an eighth of 12: 6 of 7 fit.

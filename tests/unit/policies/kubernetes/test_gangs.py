@@ -33,12 +33,12 @@ TEMPLATE: JSON = {
 }
 
 
-def filled(value: Any) -> Any:
+def filled(value: Any, template: JSON) -> Any:
     if isinstance(value, dict):
-        return {key: filled(item) for key, item in value.items()}
+        return {key: filled(item, template) for key, item in value.items()}
     if isinstance(value, list):
-        return [filled(item) for item in value]
-    return TEMPLATE if value == "T" else value
+        return [filled(item, template) for item in value]
+    return template if value == "T" else value
 
 
 def test_each_kind_runs_its_number_of_pods_at_a_time() -> None:
@@ -47,73 +47,28 @@ def test_each_kind_runs_its_number_of_pods_at_a_time() -> None:
 
     def counts(case: JSON) -> None:
         version, kind = case["kind"].split()
+        terms = {"requiredDuringSchedulingIgnoredDuringExecution": case.get("affinity")}
+        template = {
+            "metadata": TEMPLATE["metadata"] | {"annotations": case.get("of_pods")},
+            "spec": TEMPLATE["spec"] | {"affinity": {"podAffinity": terms}},
+        }
         obj = {
             "apiVersion": version,
             "kind": kind,
             "metadata": {"name": "train", "annotations": case.get("annotations")},
-            "spec": filled(case["spec"]),
+            "spec": filled(case["spec"], template),
             "status": case.get("status"),
         }
         assert is_gang(obj)
-        found = [pods_at_a_time(replace(part, root=obj)) for part in find(obj).templates]
+        parts = [replace(part, root=obj) for part in find(obj).templates]
+        found = [pods_at_a_time(part) for part in parts]
         assert [at_a_time and at_a_time.pods for at_a_time in found] == case["pods"]
         assert fewest_pods(obj) == case.get("fewest")
+        known = [(part, own) for part, own in zip(parts, found, strict=True) if own]
+        of_parts = [together(part, own.pods, own.replicas) for part, own in known]
+        assert [list(each) for own in of_parts for each in own] == case.get("together", [])
 
     each(cases, counts)
-
-
-def test_pods_have_to_run_in_one_domain_of_a_topology() -> None:
-    kueue = "kueue.x-k8s.io/podset-"
-    job = {"parallelism": 4, "template": TEMPLATE}
-    jobs = [{"name": "a", "replicas": 3, "template": {"spec": job}}]
-    group = {"replicas": 3, "leaderWorkerTemplate": {"size": 2, "workerTemplate": TEMPLATE}}
-    job_set, lws, plain = (
-        ("JobSet", "jobset.x-k8s.io/v1alpha2", {"replicatedJobs": jobs}),
-        ("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", group),
-        ("Job", "batch/v1", job),
-    )
-    own = {"labelSelector": {"matchLabels": {"app": "train"}}, "topologyKey": "rack"}
-    is_train = {"key": "app", "operator": "In", "values": ["train"]}
-    no_other = {"key": "app", "operator": "NotIn", "values": ["other"]}
-    cases: list[Any] = [
-        (job_set, {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}, {}, [("rack", 4, 3)]),
-        (lws, {"leaderworkerset.sigs.k8s.io/exclusive-topology": "rack"}, {}, [("rack", 2, 3)]),
-        (job_set, {}, {f"{kueue}required-topology": "rack"}, [("rack", 12, 1)]),
-        (lws, {}, {f"{kueue}required-topology": "rack"}, [("rack", 2, 1)]),
-        (plain, {}, {f"{kueue}required-topology": "rack"}, [("rack", 4, 1)]),
-        (plain, {}, {f"{kueue}preferred-topology": "rack"}, []),
-        (
-            plain,
-            {},
-            {f"{kueue}slice-required-topology": "rack", f"{kueue}slice-size": "2"},
-            [("rack", 2, 1)],
-        ),
-        (job_set, {}, [own], [("rack", 12, 1)]),
-        (plain, {}, [{**own, "matchLabelKeys": ["job"]}], []),
-        (plain, {}, [{**own, "labelSelector": {"matchLabels": {"job-name": "train"}}}], []),
-        (plain, {}, [{**own, "labelSelector": {"matchExpressions": [is_train]}}], [("rack", 4, 1)]),
-        (plain, {}, [{**own, "labelSelector": {"matchExpressions": [no_other]}}], []),
-        (plain, {}, [{"topologyKey": "rack"}], []),
-    ]
-    for (kind, version, spec), of_object, given, expected in cases:
-        terms = given if isinstance(given, list) else []
-        affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-        obj = {
-            "apiVersion": version,
-            "kind": kind,
-            "metadata": {"name": "train", "annotations": of_object},
-            "spec": spec,
-        }
-        raw = {
-            "metadata": {**TEMPLATE["metadata"], "annotations": {} if terms else given},
-            "spec": {**TEMPLATE["spec"], "affinity": affinity},
-        }
-        [template] = find(obj).templates
-        at_a_time = pods_at_a_time(replace(template, root=obj))
-        assert at_a_time
-        assert [
-            *together(replace(template, root=obj, raw=raw), at_a_time.pods, at_a_time.replicas)
-        ] == expected, given
 
 
 def test_parts_that_wait_for_others_do_not_run_at_a_time() -> None:
