@@ -436,20 +436,6 @@ def largest_offers(
     return {name: max(nodes.offers(name, selected), default=0) for name in needed}
 
 
-def room_for(
-    wanted: int, pod: Pod, pools: Collection[Pool], needed: Mapping[str, int], context: Context
-) -> int:
-    """Return how many Pods that need so many devices fit on the selected nodes if no other runs.
-
-    The count ends where it reaches ``wanted``. It is 0 if no nodes count, or if an autoscaler can
-    add one that has enough.
-    """
-    nodes = context.facts.nodes
-    if nodes is None or can_be_added(pod, pools, needed, context.facts):
-        return 0
-    return nodes.room_for(needed, selected_nodes(pod, pools, context, nodes), wanted)
-
-
 def rdma_resource_of(
     pod: Pod, pools: Collection[Pool], needed: Mapping[str, int], context: Context
 ) -> str | None:

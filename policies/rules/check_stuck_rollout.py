@@ -13,7 +13,7 @@ from policies.kubernetes.paths import descend, field_path
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.template import Template
 from policies.kubernetes.templates import group_kind
-from policies.reach import room_for
+from policies.reach import can_be_added, selected_nodes
 from policies.requests import describe_counts, device_peaks
 
 ID = "stuck-rollout"
@@ -51,7 +51,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     request = next((each for each in context.device_requests if each.resource in needed), None)
     if request is None:
         return
-    if context.facts.nodes is None:
+    if (nodes := context.facts.nodes) is None:
         is_shared = all(request.resource in pool.shared_resources for pool in request.pools)
         if is_shared or (rollout.is_rounded and rollout.replicas > 1):
             return
@@ -62,9 +62,9 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         )
     else:
         wanted = (rollout.replicas + 1) * rollout.pods
-        room = room_for(wanted, pod, request.pools, needed, context)
+        room = nodes.room_for(needed, selected_nodes(pod, request.pools, context, nodes), wanted)
         # If not even one Pod fits, unschedulable-gpu-pod reports it.
-        if not room or room >= wanted:
+        if room in (0, wanted) or can_be_added(pod, request.pools, needed, context.facts):
             return
         problem = (
             f"It needs room for {wanted} Pods with {describe_counts(needed)}. The nodes of "

@@ -11,7 +11,7 @@ from audit.simulated import NODES, PATHS, TODAY, Cluster, Object, owned, pod, wo
 from cases.loading import policy_spec
 from controlplane.objects import node
 from policies.kubernetes.field_types import NameSet
-from policies.policy import ExceptionEntry, Policy
+from policies.policy import ExceptionEntry
 from policies.shipped import shipped_policy
 from specs import default_spec, policy_of
 from webhook.kube.errors import ApiError
@@ -75,9 +75,9 @@ async def test_pods_of_an_owner_are_kept_once_and_reported_with_the_first_names(
 ) -> None:
     kept: list[str] = []
 
-    def collect(policy: Policy, inventory: Inventory, states: list[PoolState]) -> list[Subject]:
+    def collect(inventory: Inventory, states: list[PoolState]) -> list[Subject]:
         kept.extend(group.first.owned.name for group in inventory.pods.values())
-        return subjects(policy, inventory, states)
+        return subjects(inventory, states)
 
     monkeypatch.setattr(cluster_audit, "subjects", collect)
     deployment = cluster.add("Deployment", workload("web", pod_spec()))

@@ -45,7 +45,7 @@ async def test_without_small_pods_whole_nodes_are_free_and_larger_pods_run() -> 
     large = [("l2", 4, "n2"), ("l3", 8, "n3"), ("w0", 8, ""), ("w1", 8, ""), ("w2", 8, "")]
     found = await states(5, *small, *large, ("tiny", 1, ""))
     [what_if] = without_small(found, 4)
-    assert str(what_if) == (
+    assert what_if.sentence == (
         "pool nvidia with minDevices 4: without 3 Pods (web/s0, web/s1, web/s2), 3 nodes with "
         "nvidia.com/gpu would be free as a whole (1 now), and 2 more waiting Pods would run"
     )

@@ -30,7 +30,6 @@ from policies.reach import (
     may_join,
     names_hosts,
     rdma_resource_of,
-    room_for,
 )
 from policies.vocabulary import exclusion
 from strategies import JSON
@@ -291,7 +290,6 @@ class TestLargestOffers:
 
     def test_unknown_nodes_offer_nothing(self) -> None:
         assert largest_offers(pod_of(pod()), DEFAULT.pools, {GPU: 9}, context()) == {}
-        assert room_for(1, pod_of(pod()), DEFAULT.pools, {GPU: 9}, context()) == 0
         assert rdma_resource_of(pod_of(pod()), DEFAULT.pools, {GPU: 9}, context()) is None
 
     @pytest.mark.parametrize(
@@ -339,14 +337,6 @@ class TestLargestOffers:
         nodes = NodeIndex([Node("n", {"model": "a"}, (), {GPU: 4})])
         known = context(own=MODELS, nodes=nodes, templates=(NodeTemplate("t", {"model": "b"}),))
         assert largest_offers(pod_of(pod()), MODELS.pools, {GPU: 9}, known) == {}
-
-
-@pytest.mark.parametrize(("wanted", "room"), [(3, 3), (9, 8)])
-def test_the_pods_that_fit_on_the_nodes_are_counted_up_to_those_wanted(
-    wanted: int, room: int
-) -> None:
-    known = context(nodes=NodeIndex([gpu_node(1, 8)]))
-    assert room_for(wanted, pod_of(pod()), DEFAULT.pools, {GPU: 1}, known) == room
 
 
 class TestGPUPodsInOtherPools:

@@ -66,12 +66,14 @@ async def audit(reader: Reader, policy: Policy, today: date) -> Audit:
     Raises:
         ClusterError: the cluster cannot be read. A missing permission is not an error.
     """
+    lister = _Lister(reader, policy, today)
     # Decoded objects have no cycles. The search for cycles would take up to two thirds of the time.
     gc.disable()
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(_DEEPEST)
     try:
-        return await _audit(_Lister(reader, policy, today), policy)
+        await lister.read()
+        return _of(lister.inventory, policy)
     finally:
         sys.setrecursionlimit(limit)
         gc.enable()
@@ -88,15 +90,13 @@ async def judged_workloads(reader: Reader, policy: Policy, today: date) -> list[
     return [each for each in judged if not each.is_history and top(each.owned) is each.owned]
 
 
-async def _audit(lister: _Lister, policy: Policy) -> Audit:
-    inventory = lister.inventory
-    await lister.read()
+def _of(inventory: Inventory, policy: Policy) -> Audit:
     groups = inventory.pods.values()
     pods = [group.first for group in groups]
     provided = frozenset(inventory.facts.extended_resource_classes.values())
     states = pool_states(policy, inventory.nodes, pods, inventory.node_details, provided)
     # Unreadable objects are reported as well.
-    owners = subjects(policy, inventory, states)
+    owners = subjects(inventory, states)
     reader = inventory.reader
     broken = [*reader.malformed, *reader.bugs]
     skipped = [*reader.skipped, *(f"{title}: not read: {problem}" for title, problem in broken)]

@@ -15,27 +15,10 @@ from webhook.wording import counted, some
 
 
 class WithoutSmall(NamedTuple):
-    """A pool without the ``pods`` that hold fewer devices than ``least``.
+    """A sentence about a pool without small Pods, and the Pods that run then, and not before."""
 
-    ``before`` and ``after`` count the nodes whose devices are all free. The ``waiting`` Pods run
-    then, and not before.
-    """
-
-    pool: str
-    resource: str
-    least: int
-    pods: Sequence[str]
-    before: int
-    after: int
+    sentence: str
     waiting: Sequence[str]
-
-    def __str__(self) -> str:
-        return (
-            f"pool {self.pool} with minDevices {self.least}: without "
-            f"{counted(len(self.pods), 'Pod')} ({some(self.pods)}), "
-            f"{counted(self.after, 'node')} with {self.resource} would be free as a whole "
-            f"({self.before} now), and {counted(len(self.waiting), 'more waiting Pod')} would run"
-        )
 
 
 def pieces(states: Iterable[PoolState]) -> Iterator[str]:
@@ -74,7 +57,13 @@ def without_small(states: Iterable[PoolState], least: int) -> Iterator[WithoutSm
             placed = {*_placed(now, waiting)}
             more = [name for name in _placed(then, waiting) if name not in placed]
             before, after = (sum(map(int.__eq__, free, whole)) for free in (now, then))
-            yield WithoutSmall(state.pool.name, resource, least, small, before, after, more)
+            yield WithoutSmall(
+                f"pool {state.pool.name} with minDevices {least}: without "
+                f"{counted(len(small), 'Pod')} ({some(small)}), {counted(after, 'node')} with "
+                f"{resource} would be free as a whole ({before} now), and "
+                f"{counted(len(more), 'more waiting Pod')} would run",
+                more,
+            )
 
 
 def _waiting(state: PoolState, resource: str) -> list[tuple[str, int]]:

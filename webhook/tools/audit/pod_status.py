@@ -80,7 +80,12 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
         begin = datetime.fromisoformat(created).timestamp() if created else 0.0
         scheduled, _ = self._condition("PodScheduled", begin)
         changed, is_ready = self._condition("Ready", scheduled)
-        return PodTimes(begin, scheduled, changed, is_ready, self._loop_restarts)
+        restarts = [
+            each.restart_count
+            for each in (*(self.init_container_statuses or ()), *(self.container_statuses or ()))
+            if descend(each.state, ("waiting", "reason")) == _CRASH_LOOP
+        ]
+        return PodTimes(begin, scheduled, changed, is_ready, max(restarts, default=0))
 
     def _condition(self, name: str, default: float) -> tuple[float, bool]:
         """Return the time of the last change of a condition, and whether it is true."""
@@ -89,18 +94,3 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
                 at = condition.last_transition_time
                 return at.timestamp() if at else default, condition.status == "True"
         return default, False
-
-    @property
-    def _loop_restarts(self) -> int:
-        """The restarts of a container that waits in a crash loop; 0 without one."""
-        return max(
-            (
-                each.restart_count
-                for each in (
-                    *(self.init_container_statuses or ()),
-                    *(self.container_statuses or ()),
-                )
-                if descend(each.state, ("waiting", "reason")) == _CRASH_LOOP
-            ),
-            default=0,
-        )

@@ -20,6 +20,7 @@ from policies.pool_nodes import NodesOfPools, nodes_of_pools
 from policies.reach import is_meant_for, promises
 from policies.vocabulary import describe_pools, exclusion
 from webhook.tools.audit.judge import NodeDetails, RunningPod
+from webhook.tools.audit.stack import StackProblem
 
 WITHOUT_TAINT = "gpu-node-without-taint"
 WITHOUT_LABEL = "gpu-node-without-label"
@@ -59,10 +60,6 @@ class PoolNode:
     pods: list[RunningPod] = field(default_factory=list)
     requests: Requests = field(default_factory=list)
     trespassers: list[RunningPod] = field(default_factory=list)
-
-    @property
-    def has_label(self) -> bool:
-        return not self.unselected
 
     @property
     def holdings(self) -> list[HeldDevices]:
@@ -306,16 +303,9 @@ def _usual_taint(pool: Pool, known: NodesOfPools, nodes: NodeIndex) -> Taint | N
     return first and replace(first, value=first.value or "present")
 
 
-class LabelProblem(NamedTuple):
-    """Why an autoscaler adds no node for the GPU Pods of a pool, and what to do."""
-
-    problem: str
-    remediation: str
-
-
 def label_problems(
     policy: Policy, nodes: NodeIndex, templates: Sequence[NodeTemplate]
-) -> Iterator[LabelProblem]:
+) -> Iterator[StackProblem]:
     """Yield pools whose labels nothing has, and templates for pools whose labels they lack.
 
     gpufence requires the labels of GPU Pods. Without them, Pods stay Pending.
@@ -327,7 +317,7 @@ def label_problems(
         if not pool.selector:
             continue
         if not any(promises(template, pool) for template in templates):
-            yield LabelProblem(
+            yield StackProblem(
                 f"no node has the labels of pool {pool.name} ({describe_labels(pool)}), and no "
                 "node template promises them: its GPU Pods stay Pending",
                 "Correct nodeSelector, or add the labels to the node group or the template",
@@ -336,7 +326,7 @@ def label_problems(
         pools = [pool for pool in policy.pools if is_meant_for(template, pool)]
         if pools and all(p.selector and not promises(template, p) for p in pools):
             labels = " or ".join(f"{describe_labels(pool)} (pool {pool.name})" for pool in pools)
-            yield LabelProblem(
+            yield StackProblem(
                 f"{template.name} is for GPU nodes, but does not promise the labels {labels}: no "
                 "node is added for GPU Pods",
                 "Add the labels to the template, or select the pool by a label of the template: "

@@ -45,7 +45,7 @@ _COMPUTE_DOMAIN = "resource.nvidia.com/computeDomain"
 
 
 class StackProblem(NamedTuple):
-    """What is wrong with a part of the GPU stack, and what to do."""
+    """What is wrong with a part of the GPU stack, or a template of GPU nodes, and what to do."""
 
     problem: str
     remediation: str

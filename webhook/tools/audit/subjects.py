@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from policies.decision import Decision, Verdict
 from policies.finding import Finding
-from policies.policy import Policy
 from policies.rules.check_pool_trespass import ID as TRESPASS
 from webhook.cluster.judge import ContainerUser
 from webhook.cluster.kinds import POD, Kind
@@ -69,7 +68,7 @@ class _Seen:
     own: bool = False
 
 
-def subjects(policy: Policy, inventory: Inventory, states: Iterable[PoolState]) -> list[Subject]:
+def subjects(inventory: Inventory, states: Iterable[PoolState]) -> list[Subject]:
     """Return every topmost owner, by namespace, kind and name.
 
     Old ReplicaSets and ended Jobs are reported only if they still have a running Pod.
@@ -81,7 +80,7 @@ def subjects(policy: Policy, inventory: Inventory, states: Iterable[PoolState]) 
         top = inventory.owners.top(judged.owned)
         if top.identity not in collected:
             owner = workloads.get(top.identity, judged)
-            collected[top.identity] = _Collector(owner, policy, inventory)
+            collected[top.identity] = _Collector(owner, inventory)
         return collected[top.identity]
 
     for judged in inventory.workloads:
@@ -100,7 +99,7 @@ def subjects(policy: Policy, inventory: Inventory, states: Iterable[PoolState]) 
 class _Collector:
     """Collects the findings of a topmost owner and of all objects that belong to it."""
 
-    def __init__(self, top: Judged, policy: Policy, inventory: Inventory) -> None:
+    def __init__(self, top: Judged, inventory: Inventory) -> None:
         self._top = top
         self._subject = Subject(
             top.kind,
@@ -109,7 +108,6 @@ class _Collector:
             top.verdict,
             is_undecided=top.is_undecided,
         )
-        self._policy = policy
         self._inventory = inventory
         self._has_top = False
         self._seen: dict[tuple[str, str, str], _Seen] = {}
@@ -207,7 +205,7 @@ class _Collector:
     def _is_excepted(self, owned: Owned) -> bool:
         inventory, labels = self._inventory, self._inventory.labels_of(owned.namespace)
         top = inventory.owners.top(owned)
-        for entry in self._policy.exceptions:
+        for entry in inventory.policy.exceptions:
             for candidate in (owned, top):
                 key = (TRESPASS, owned.namespace, candidate.key[1], candidate.name)
                 if entry.covers(*key, labels) and not entry.has_expired(inventory.today):

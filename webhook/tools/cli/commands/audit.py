@@ -134,6 +134,7 @@ def audit(
             for state in audited.pools
             if (longest := limit or _max_runtime(state.pool)) is not None
         }
+        without = without_small(audited.pools, what_if_min_devices or 0)
         rows = waste(audited.pools, window, _use(prometheus, window), limits)
         report = AuditReport(
             name,
@@ -147,10 +148,7 @@ def audit(
             hours=since / timedelta(hours=1),
             lists=[
                 ("Free, but in pieces", [*pieces(audited.pools)]),
-                (
-                    "What if Pods held more devices",
-                    [*map(str, without_small(audited.pools, what_if_min_devices or 0))],
-                ),
+                ("What if Pods held more devices", [each.sentence for each in without]),
                 ("Beyond the longest run time", [*overtime_sentences(rows)]),
             ],
         )

@@ -198,7 +198,7 @@ def _node(node: PoolNode) -> dict[str, Any]:
         "offered": node.offered,
         "free": node.free,
         "hasTaint": node.has_taint,
-        "hasLabel": node.has_label,
+        "hasLabel": not node.unselected,
         "cordoned": node.details.is_cordoned,
         "held": node.holdings,
         "trespassers": [pod.owned.full_name for pod in node.trespassers],
