@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple, get_args
 
-from webhook.cluster.judge import ContainerUser
 from webhook.cluster.kinds import POD
 from webhook.tools.audit.subjects import Subject
 from webhook.wording import counted
@@ -31,18 +30,13 @@ class Entry(NamedTuple):
     ``alike`` names further Pods without an owner that were made alike.
     """
 
-    group: str
-    kind: str
-    resource: str
-    namespace: str
-    name: str
+    subject: Subject
     why: str
-    users: tuple[ContainerUser, ...] = ()
     alike: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         more = f" and {counted(len(self.alike), 'Pod')} like it" if self.alike else ""
-        return f"{self.namespace}/{self.resource}/{self.name}{more}: {self.why}"
+        return f"{self.subject.place}{more}: {self.why}"
 
 
 def lists(subjects: Iterable[Subject], outlooks: Mapping[str, str]) -> dict[ListName, list[Entry]]:
@@ -54,12 +48,10 @@ def lists(subjects: Iterable[Subject], outlooks: Mapping[str, str]) -> dict[List
             continue
         if outlook := outlooks.get(subject.place):
             why = f"{why}; {outlook}"
-        owned, kind = subject.owned, subject.kind
-        entry = Entry(
-            kind.group, kind.kind, kind.title, owned.namespace, owned.name, why, (*subject.users,)
-        )
-        alike = (owned.namespace, subject.likeness, entry.users) if subject.likeness else None
-        key = alike if kind is POD and alike and not owned.owner else subject.place
+        owned, entry = subject.owned, Entry(subject, why)
+        is_alike = subject.likeness and subject.kind is POD and not owned.owner
+        alike = owned.namespace, subject.likeness, *subject.users
+        key = alike if is_alike else subject.place
         known = found[name].setdefault(key, entry)
         if known is not entry:
             found[name][key] = known._replace(alike=(*known.alike, owned.name))

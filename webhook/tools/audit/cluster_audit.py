@@ -94,7 +94,7 @@ def _of(inventory: Inventory, policy: Policy) -> Audit:
     groups = inventory.pods.values()
     pods = [group.first for group in groups]
     provided = frozenset(inventory.facts.extended_resource_classes.values())
-    states = pool_states(policy, inventory.nodes, pods, inventory.node_details, provided)
+    states = pool_states(policy, inventory.facts.nodes, pods, inventory.node_details, provided)
     # Unreadable objects are reported as well.
     owners = subjects(inventory, states)
     reader = inventory.reader
@@ -137,7 +137,7 @@ class _Lister:
         self.inventory = Inventory(reader, policy, ListedCluster(policy), today)
         self._reader = reader
         self._policy = policy
-        self._judge = Judge(self.inventory, policy)
+        self._judge = Judge(self.inventory)
         self._requested: set[GroupKind] = set()
 
     async def read(self) -> list[Judged]:

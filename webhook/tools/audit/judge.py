@@ -20,7 +20,6 @@ from policies.facts import Facts, Request
 from policies.finding import Finding
 from policies.kubernetes import core_v1
 from policies.kubernetes.claims import implicit_resource
-from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject, ObjectKey, mapping
 from policies.kubernetes.paths import field_path
 from policies.kubernetes.pod import Pod, host_peaks
@@ -143,10 +142,6 @@ class Inventory:
     facts: Facts = field(default_factory=Facts)
     """The facts of the whole cluster; ``facts_in`` returns those of a namespace."""
 
-    @property
-    def nodes(self) -> NodeIndex | None:
-        return self.facts.nodes
-
     def facts_in(self, namespace: str) -> Facts:
         return replace(self.facts, namespace_labels=self.labels_of(namespace))
 
@@ -186,7 +181,7 @@ class Inventory:
             self.unmutated.append(owned.full_name)
 
     def _is_of_a_pool(self, name: str) -> bool:
-        nodes = self.nodes
+        nodes = self.facts.nodes
         if nodes is None or nodes.get(name) is None:
             return False
         return bool(nodes_of_pools(self.policy, nodes).all >> nodes.number(name) & 1)
@@ -211,9 +206,9 @@ _pods = msgspec.json.Decoder(core_v1.PodObject)
 class Judge:
     """Decides on the objects of a cluster as if they were created today."""
 
-    def __init__(self, inventory: Inventory, policy: Policy) -> None:
+    def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
-        self._policy = policy
+        self._policy = inventory.policy
         self._shared: dict[Decision, Decision] = {}
         """Decisions by themselves: those on the Pods of a workload are often equal."""
         self._counted: set[ObjectKey] = set()
@@ -238,7 +233,7 @@ class Judge:
         if not judgement.is_decided:
             decision = Decision(_identity(kind), has_template=False)
             return Judged(kind, owned, decision, "skipped", (), (), (), is_history, unjudged, True)
-        if kind.key == ("apps", "DaemonSet") and (nodes := inventory.nodes) is not None:
+        if kind.key == ("apps", "DaemonSet") and (nodes := inventory.facts.nodes) is not None:
             inventory.stack += unreached_by(self._policy, [typed], nodes)
         kept = self._kept(judgement.decision, kind, owned, typed)
         paths = [
@@ -303,7 +298,7 @@ class Judge:
 
     def _may_return(self, pod: Pod, node: str) -> bool:
         """Return whether the Pod, with its mutations, can be placed on the node again."""
-        nodes = self._inventory.nodes
+        nodes = self._inventory.facts.nodes
         known = nodes.get(node) if nodes is not None else None
         if nodes is None or known is None:
             return False

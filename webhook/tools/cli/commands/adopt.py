@@ -390,18 +390,18 @@ def _document(adoption: Adoption) -> JSONObject:
     found: JSONObject = {
         name: [
             {
-                "group": entry.group,
-                "kind": entry.kind,
-                "namespace": entry.namespace,
+                "group": entry.subject.kind.group,
+                "kind": entry.subject.kind.kind,
+                "namespace": entry.subject.owned.namespace,
                 "name": each,
                 "why": entry.why,
                 "users": [
                     {"container": user.container, "from": user.before, "to": user.after}
-                    for user in entry.users
+                    for user in entry.subject.users
                 ],
             }
             for entry in entries
-            for each in (entry.name, *entry.alike)
+            for each in (entry.subject.owned.name, *entry.alike)
         ]
         for name, entries in _lists(adoption).items()
     }
