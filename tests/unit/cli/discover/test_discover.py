@@ -200,6 +200,14 @@ def test_templates(gpufence: Run) -> None:
     assert selectors(spec) == [{name: "h100"}], "a template names the model by another label"
     assert "differ" not in said
 
+    node = listed("g", {PRODUCT: "H100", "karpenter.sh/nodepool": "gpu"}, FENCE, WHOLE)
+    spec, _ = discovered(gpufence, node, node_pool("gpu", {}))
+    assert selectors(spec) == [{"karpenter.sh/nodepool": "gpu"}], "its nodes have accelerators"
+
+    others = [listed(f"n{n}", {PRODUCT: "A100"}, FENCE, WHOLE) for n in range(3)]
+    spec, _ = discovered(gpufence, h100, *others, node_pool("gpu", {name: "h100"}))
+    assert selectors(spec) == [{name: "h100"}, {PRODUCT: "A100"}], "h100 is NVIDIA-H100"
+
     partitioned = listed("g", PRESENT, {}, {"nvidia.com/mig-1g.10gb": "7"})
     [pool] = discovered(gpufence, partitioned, node_pool("gpu", PRESENT))[0]["pools"]
     assert pool["resources"] == [GPU, "nvidia.com/mig-*"], "a template offers the vendor's"
@@ -346,6 +354,14 @@ IDENTIFYING: dict[str, tuple[list[tuple[str, JSON, JSON, JSON]], list[JSON]]] = 
         ],
         [{PRODUCT: "A100"}, {PRODUCT: "H100"}],
     ),
+    "a node of an unknown model joins no models": (
+        [
+            ("a", {PRODUCT: "A100", **PRESENT}, FENCE, WHOLE),
+            ("b", {PRODUCT: "H100", **PRESENT}, FENCE, WHOLE),
+            ("c", PRESENT, FENCE, WHOLE),
+        ],
+        [{PRODUCT: "A100"}, {PRODUCT: "H100"}, {"kubernetes.io/hostname": "c"}],
+    ),
     "a label about accelerators before others": (
         [("n1", {"building": "3", "dedicated": "gpu"}, FENCE, WHOLE)],
         [{"dedicated": "gpu"}],
@@ -395,6 +411,15 @@ def test_labels_identify_pools(gpufence: Run) -> None:
         assert selectors(discovered(gpufence, *(listed(*node) for node in nodes))[0]) == expected
 
     each(IDENTIFYING, are_selected)
+
+
+def test_the_model_is_that_of_the_label_that_most_nodes_have(gpufence: Run) -> None:
+    first, label = {PRODUCT: "NVIDIA-L4"}, {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+    labels = {"a": first | label, "b": label, "c": label}
+    nodes = [listed(name, own, FENCE, WHOLE) for name, own in labels.items()]
+    spec, said = discovered(gpufence, *nodes)
+    assert selectors(spec) == [label]
+    assert "differ" not in said
 
 
 def test_taints_that_keep_pods_off_other_nodes_or_no_machines_are_no_part_of_a_pool(
