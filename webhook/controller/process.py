@@ -54,8 +54,7 @@ class ProcessOptions:
 def run(options: ProcessOptions) -> int:
     """Run until SIGTERM or SIGINT, and return the exit status (0).
 
-    The log goes to standard error. The event
-    ``running`` has the bound port in ``metricsPort``.
+    The log goes to standard error. The event ``running`` has the bound port in ``metricsPort``.
 
     Raises:
         OSError: the process cannot listen on its address.

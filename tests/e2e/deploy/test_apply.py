@@ -100,16 +100,6 @@ def test_the_api_server_accepts_every_object_without_a_warning(
     assert ["hostNetwork=true" in line for line in warnings] == [True], warnings
 
 
-def test_the_api_server_reports_an_unknown_field(prepared: ControlPlane, helm: Helm) -> None:
-    spoilt = helm.text({}).replace("enableServiceLinks:", "enableServiceLink:")
-    output = prepared.kubectl(
-        *("apply", "--dry-run=server", "--validate=strict", "--filename", "-"),
-        stdin=spoilt,
-        check=False,
-    )
-    assert 'unknown field "spec.template.spec.enableServiceLink"' in output.stderr
-
-
 def test_server_side_apply_of_install_yaml_has_no_warning(prepared: ControlPlane) -> None:
     manifest = DEPLOY / "install.yaml"
     command = ("apply", "--server-side", "--dry-run=server", "--filename", str(manifest))
