@@ -12,40 +12,14 @@ from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Controller
 from controlplane.poll import until
 from controlplane.ports import free_ports
-from controlplane.webhooks import wait_until_called
 from relay import Relay
-from release.release import CA, KINDS, NAME, SERVING, WEBHOOKS, Release, release
-from webhook.controller.text.objects import LABELS
+from release.release import NAME, Release, release
 
 
 @pytest.fixture
 def released(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Release]:
     with release(control_plane, tmp_path) as released:
         yield released
-
-
-def test_two_controllers_that_start_together_use_one_ca(released: Release) -> None:
-    controllers = [released.controller() for _ in range(2)]
-    with ExitStack() as stack, released.mounted():
-        for controller in controllers:
-            stack.callback(controller.kill)
-            controller.start()
-        until(released.volume.file("tls.crt").exists, "the serving certificate")
-        released.start([released.replica()], stack)
-        wait_until_called(released.cluster)
-        for controller in controllers:
-            controller.wait()
-        authority = released.secret(CA)["ca.crt"]
-        assert released.bundles() == [authority] * WEBHOOKS
-        assert released.secret()["ca.crt"] == authority
-        issued = [
-            sum(
-                controller.metric(f'gpufence_certificates_issued_total{{secret="{secret}"}}')
-                for controller in controllers
-            )
-            for secret in (CA, SERVING)
-        ]
-        assert issued == [1, 1]
 
 
 def test_a_controller_is_alive_and_unready_until_it_reaches_the_api_server(
@@ -86,24 +60,6 @@ def kept(
         yield released, running.controller
 
 
-def drifts(controller: Controller) -> float:
-    kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-    series = 'gpufence_registration_writes_total{{kind="{}",reason="drift"}}'
-    return sum(controller.metric(series.format(kind)) for kind in kinds)
-
-
-def test_labels_set_by_other_clients_are_kept(kept: tuple[Release, Controller]) -> None:
-    released, controller = kept
-    released.cluster.kubectl("label", KINDS[0], NAME, "team=platform")
-    counted = drifts(controller)
-    released.cluster.kubectl("delete", KINDS[1], NAME)
-    until(lambda: len(released.configurations()) == 2, "the other one to be repaired")
-    labels = released.configurations()[0]["metadata"]["labels"]
-    assert labels == {**LABELS, "team": "platform"}
-    # The controller counts what it has written when it hears that it was.
-    until(lambda: drifts(controller) == counted + 1, "that alone to be counted")
-
-
 def test_printed_manifests_equal_the_registered_objects(
     kept: tuple[Release, Controller],
 ) -> None:
@@ -126,7 +82,7 @@ def test_what_the_controller_writes_is_owned_and_deleted_with_the_release(
         [owner] = configuration["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"]) == ("ClusterRole", NAME)
         managers = {entry["manager"] for entry in configuration["metadata"]["managedFields"]}
-        assert managers - {"kubectl-label"} == {"gpufence"}
+        assert managers == {"gpufence"}
         for webhook in configuration["webhooks"]:
             name = webhook["name"]
             stops_nothing = (
