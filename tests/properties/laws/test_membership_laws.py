@@ -154,7 +154,7 @@ def test_a_node_is_named_as_one_of_a_pool_exactly_if_a_plain_pod_on_it_is_denied
         assert one in restricted or other in restricted
 
     of_adopt = {
-        (pool, entry.name.removeprefix("on-"))
+        (pool, entry.subject.owned.name.removeprefix("on-"))
         for entry in entries["runsOnGPUNodes"]
         for why in entry.why.split("; ")
         for pool in pools_in(why, "the nodes belong to ")
