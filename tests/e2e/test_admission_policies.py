@@ -22,6 +22,7 @@ from bench.expressions import dense
 from cases.loading import Case, compiled
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
+from controlplane.versions import CLAIMS
 from each import each
 from in_tree import (
     SETUP_USER,
@@ -456,6 +457,7 @@ def test_law_admission_policies_deny_no_update_that_the_engine_allows(lines: Lin
     assert tally["allowed by both"] > 0
 
 
+@CLAIMS
 @pytest.mark.slow("creates a Pod of every class")
 def test_the_api_server_denies_no_class_of_pods_that_the_engine_allows(lines: Lines) -> None:
     """The classes of ``gpufence policy diff``, with each action of the rule."""

@@ -27,6 +27,7 @@ from controlplane.api import Api, ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.fence import following
 from controlplane.objects import node, taint
+from controlplane.versions import CLAIMS
 from policies.kubernetes.templates import find
 from running import run_here
 from specs import default_spec, fence_policy, policy_of
@@ -37,7 +38,7 @@ from webhook.tools.audit.cluster_audit import audit
 from webhook.tools.cli.manifests import read_file
 
 PODS = "/api/v1/namespaces/{}/pods"
-CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/{}"
+CLAIM_PATHS = "/apis/resource.k8s.io/v1/namespaces/{}/{}"
 KINDS = "nodes,namespaces,runtimeclasses,deviceclasses,resourceclaims,resourceclaimtemplates"
 TOKEN_VOLUME = re.compile(r"kube-api-access-\w+")
 DENIED = 'gpufence.dev" denied the request'
@@ -217,7 +218,7 @@ def _accepted(api: Api, spaces: list[str]) -> Iterator[Sent]:
         with suppress(ApiError):
             if not path:
                 claim = {**made, "metadata": {"name": metadata.get("name")}}
-                api.request("POST", CLAIMS.format(namespace, f"{kind.lower()}s"), claim)
+                api.request("POST", CLAIM_PATHS.format(namespace, f"{kind.lower()}s"), claim)
                 continue
             yield Sent(
                 kind,
@@ -303,6 +304,7 @@ def dump(path: Path, sent: list[Sent], listed: list[JSON]) -> None:
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
 
 
+@CLAIMS
 @pytest.mark.parametrize("policy", ["default", "discovered", "four pools"])
 def test_law_what_adopt_says_is_what_the_api_server_does(
     control_plane: ControlPlane, plain: tuple[list[Sent], list[JSON]], policy: str, tmp_path: Path

@@ -9,6 +9,7 @@ import pytest
 
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
+from controlplane.versions import CLAIMS
 from webhook.devices.claims import claim_of, read_claim
 
 JSON = dict[str, Any]
@@ -70,6 +71,7 @@ def cured(kind: str, cure: str) -> JSON:
     return {"spec": spec(*requests)} if kind.endswith("Template") else spec(*requests)
 
 
+@CLAIMS
 def test_gpufence_and_the_api_server_agree_on_the_forms_of_claims(
     control_plane: ControlPlane, namespace: str
 ) -> None:

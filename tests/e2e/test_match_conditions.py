@@ -22,7 +22,7 @@ from cases.loading import compiled
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
-from controlplane.versions import CLAIMS
+from controlplane.versions import CLAIMS, RESIZE
 from each import each
 from in_tree import create_runtime_class, kept_cases, path_of
 from laws.profile import live_law as law
@@ -486,7 +486,9 @@ def test_only_a_debug_container_with_a_device_variable_calls_the_webhook(
     assert hook.called_endpoints(mark) == ({"/validate"} if is_called else set())
 
 
-@pytest.mark.parametrize("subresource", ["ephemeralcontainers", "resize"])
+@pytest.mark.parametrize(
+    "subresource", ["ephemeralcontainers", pytest.param("resize", marks=RESIZE)]
+)
 @pytest.mark.parametrize("hook", [("default", NODES)], indirect=True, ids=["default"])
 def test_what_a_subresource_cannot_change_is_read_from_the_stored_pod(
     hook: Registered, subresource: str

@@ -6,6 +6,7 @@ import pytest
 
 from cases.loading import cases_of_check, cases_of_mutation
 from controlplane.cluster import ControlPlane
+from controlplane.versions import CLAIMS
 from policies.registry import CHECKS, MUTATIONS
 from remediations import Trial
 from remedies import FORMS
@@ -20,6 +21,7 @@ LEFT_OUT = {
 }
 
 
+@CLAIMS
 @pytest.mark.slow("creates the object of every case")
 def test_an_object_that_follows_its_remediations_is_accepted(
     control_plane: ControlPlane, namespace: str
