@@ -120,7 +120,7 @@ async def test_each_planted_kind_of_waste_is_found_on_200_nodes(cluster: Cluster
         ("ml", "idle"): 2 * 8,
         ("notebooks", "held"): 20,
         ("notebooks", "stranded"): 20 * 7,
-        ("web", "trespassed"): 10 * 8,
+        ("web", "stranded"): 10 * 8,
     }
     assert {key: row.hours for key, row in found.items()} == pytest.approx(
         {
@@ -132,14 +132,14 @@ async def test_each_planted_kind_of_waste_is_found_on_200_nodes(cluster: Cluster
             ("ml", "idle"): 160 + 8 * 24,
             ("notebooks", "held"): 20 * 12,
             ("notebooks", "stranded"): 20 * 7 * 12,
-            ("web", "trespassed"): 10 * 8 * 3,
+            ("web", "stranded"): 10 * 8 * 3,
         }
     )
     assert [(row.kind, row.cost) for row in found.values()][:4] == [
         ("stranded", 1680 * PRICE),
         ("notReady", pytest.approx(681 * PRICE)),
         ("idle", pytest.approx(352 * PRICE)),
-        ("trespassed", 240 * PRICE),
+        ("stranded", 240 * PRICE),
     ]
     assert found["ml", "pending"].cost is None
     assert len(found["ml", "held"].pods) == 10

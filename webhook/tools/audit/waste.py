@@ -20,11 +20,9 @@ from policies.rules.check_stranded_devices import LEAST, TAKES_CHANNEL
 from webhook.tools.audit.judge import RunningPod
 from webhook.tools.audit.pools import PoolNode, PoolState, Requests
 
-Kind = Literal[
-    "held", "pending", "notReady", "idle", "hung", "unknown", "overtime", "stranded", "trespassed"
-]
-WASTE: tuple[Kind, ...] = ("notReady", "idle", "hung", "stranded", "trespassed")
-"""The kinds that cost money and do no work: the first three are held, the others are free.
+Kind = Literal["held", "pending", "notReady", "idle", "hung", "unknown", "overtime", "stranded"]
+WASTE: tuple[Kind, ...] = ("notReady", "idle", "hung", "stranded")
+"""The kinds that cost money and do no work: the first three are held, the last is free.
 
 ``unknown`` and ``overtime`` are parts of what is held: the time in which it is unknown what the
 devices did, and the time beyond the longest run time."""
@@ -40,7 +38,7 @@ class Row(NamedTuple):
 
     ``devices`` counts those of now, ``hours`` are device-hours of the window, and ``cost`` is their
     price, if the pool has one. ``pods`` are the Pods with the most device-hours, and ``nodes`` are
-    theirs. Those of stranded and trespassed devices hold the CPU, the memory, or the IMEX channel.
+    theirs. Those of stranded devices hold the CPU, the memory, or the IMEX channel.
     """
 
     pool: str
@@ -201,17 +199,15 @@ def _free(state: PoolState, window: Window) -> Iterator[PodHours]:
     typical = {name: _typical(state.requests, name) for name in state.offered}
     for node in state.nodes.values():
         for resource, free in node.free.items() if node.pods else ():
-            kind: Kind = "stranded"
             holder = next((pod for pod in node.pods if _holds_channel(pod)), None)
             blocked, since = free, holder.times.scheduled if holder else 0.0
             if holder is None:
                 blocked, holder = _without_room(node, free, typical[resource])
                 since = max(each.times.scheduled for each in node.pods)
-                kind = "trespassed" if any(each is holder for each in node.trespassers) else kind
             if blocked > 0:
                 name = holder.owned.namespace, holder.owned.name
                 hours = blocked * window.hours(since)
-                yield PodHours(*name, node.name, hours, kind, resource, blocked)
+                yield PodHours(*name, node.name, hours, "stranded", resource, blocked)
 
 
 def _holds_channel(pod: RunningPod) -> bool:

@@ -280,13 +280,14 @@ def by_name(counts: Mapping[str, int]) -> str:
 
 
 _HELD = "held by Pods that"
-_FREE = "free, but no Pod can use them: the CPU, memory or IMEX channel of their nodes is held by"
 _WASTE: Mapping[Kind, tuple[str, str]] = {
     "notReady": (f"{_HELD} are not Ready", "Fix or delete them: kubectl describe pod -n {} {}"),
     "idle": (f"{_HELD} do not use them", "Stop {}/{}, or request fewer devices"),
     "hung": (f"{_HELD} hang: they are busy and read no memory", "Look at the processes of {}/{}"),
-    "stranded": (f"{_FREE} Pods that request few devices", "Lower the requests of {}/{}"),
-    "trespassed": (f"{_FREE} Pods without a device request", "Move {}/{} to other nodes"),
+    "stranded": (
+        "free, but others take the CPU, memory or IMEX channel of their nodes",
+        "Lower the requests of {}/{}, or move it to other nodes",
+    ),
 }
 
 
@@ -295,9 +296,10 @@ def waste_sentences(rows: Iterable[Row]) -> Iterator[str]:
     for row in rows:
         if meaning := _WASTE.get(row.kind):
             what, cure = meaning
+            where = f" ({some(row.nodes)})" if row.kind == "stranded" else ""
             yield (
                 f"{_amount(row)}: "
-                f"{row.devices:,} {row.resource} {what}{_on(row)}. "
+                f"{row.devices:,} {row.resource} {what}{where}. "
                 f"{cure.format(row.namespace, row.pods[0])}."
             )
 
@@ -313,10 +315,6 @@ def overtime_sentences(rows: Iterable[Row]) -> Iterator[str]:
 def _amount(row: Row) -> str:
     cost = "" if row.cost is None else f" (cost {row.cost:,.2f})"
     return f"{row.hours:,.1f} device-hours{cost}, pool {row.pool}, namespace {row.namespace}"
-
-
-def _on(row: Row) -> str:
-    return f" ({some(row.nodes)})" if row.kind in ("stranded", "trespassed") else ""
 
 
 def _of_subject(subject: Subject) -> Result:
