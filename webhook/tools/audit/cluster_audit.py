@@ -73,7 +73,7 @@ async def audit(reader: Reader, policy: Policy, today: date) -> Audit:
     sys.setrecursionlimit(_DEEPEST)
     try:
         await lister.read()
-        return _of(lister.inventory, policy)
+        return _result_of(lister.inventory, policy)
     finally:
         sys.setrecursionlimit(limit)
         gc.enable()
@@ -90,7 +90,7 @@ async def judged_workloads(reader: Reader, policy: Policy, today: date) -> list[
     return [each for each in judged if not each.is_history and top(each.owned) is each.owned]
 
 
-def _of(inventory: Inventory, policy: Policy) -> Audit:
+def _result_of(inventory: Inventory, policy: Policy) -> Audit:
     groups = inventory.pods.values()
     pods = [group.first for group in groups]
     provided = frozenset(inventory.facts.extended_resource_classes.values())

@@ -27,16 +27,6 @@ WITHOUT_LABEL = "gpu-node-without-label"
 IN_TWO_POOLS = "gpu-node-in-two-pools"
 
 
-@dataclass(frozen=True, slots=True)
-class HeldDevices:
-    """Devices of one resource that a Pod holds on a node."""
-
-    namespace: str
-    pod: str
-    resource: str
-    count: int
-
-
 Requests = list[tuple[RunningPod, Mapping[str, int]]]
 """Pods, and how many devices of a pool each of them holds or waits for, by name."""
 
@@ -62,13 +52,9 @@ class PoolNode:
     trespassers: list[RunningPod] = field(default_factory=list)
 
     @property
-    def holdings(self) -> list[HeldDevices]:
-        """The devices of each Pod on the node, by name."""
-        return [
-            HeldDevices(pod.owned.namespace, pod.owned.name, name, count)
-            for pod, devices in self.requests
-            for name, count in devices.items()
-        ]
+    def holdings(self) -> list[tuple[RunningPod, str, int]]:
+        """The Pods that hold devices of the node, with the name and the number of these."""
+        return [(pod, *each) for pod, devices in self.requests for each in devices.items()]
 
     @property
     def held(self) -> Counter[str]:

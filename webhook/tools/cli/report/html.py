@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -120,9 +120,8 @@ def _template() -> Template:
     )
     environment.filters |= {"counted": counted}
     environment.globals |= {
-        "cells": _cells,
+        "devices": _devices,
         "difference": difference,
-        "free_devices": _free_devices,
         "place": finding_place,
         "pool_summary": pool_summary,
         "remediation": remediation,
@@ -142,19 +141,18 @@ def _printable(value: Any) -> Any:
 # What the section of the pools shows.
 
 
-def _free_devices(node: PoolNode) -> Iterable[tuple[str, str]]:
-    """Yield each resource of a node, and how many of its devices are free."""
+def _devices(node: PoolNode) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
+    """Yield each resource of a node, how many of its devices are free, and a cell for each device.
+
+    A cell has a class, and the number of the Pod that holds the device.
+    """
     for resource in dict.fromkeys([*node.offered, *node.held]):
         offered = node.offered.get(resource, 0)
-        yield resource, f"{node.free.get(resource, 0)} of {counted(offered, 'device')} free"
-
-
-def _cells(node: PoolNode, resource: str) -> Iterator[tuple[str, str]]:
-    """Yield a class and a sign for each device: the number of the Pod that holds it."""
-    offered, drawn = node.offered.get(resource, 0), 0
-    for number, holding in enumerate(node.holdings, 1):
-        for _ in range(holding.count if holding.resource == resource else 0):
-            drawn += 1
-            yield f"held s{number % _SHADES}{' over' if drawn > offered else ''}", str(number)
-    for _ in range(offered - drawn):
-        yield "free", ""
+        cells = [
+            (f"held s{number % _SHADES}", str(number))
+            for number, (_, name, count) in enumerate(node.holdings, 1)
+            for _ in range(count if name == resource else 0)
+        ]
+        cells[offered:] = [(f"{kind} over", sign) for kind, sign in cells[offered:]]
+        cells += [("free", "")] * (offered - len(cells))
+        yield resource, f"{node.free.get(resource, 0)} of {counted(offered, 'device')} free", cells

@@ -200,7 +200,10 @@ def _node(node: PoolNode) -> dict[str, Any]:
         "hasTaint": node.has_taint,
         "hasLabel": not node.unselected,
         "cordoned": node.details.is_cordoned,
-        "held": node.holdings,
+        "held": [
+            {"namespace": pod.owned.namespace, "pod": pod.owned.name, "resource": name, "count": n}
+            for pod, name, n in node.holdings
+        ],
         "trespassers": [pod.owned.full_name for pod in node.trespassers],
     }
 
