@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -202,53 +202,32 @@ def members_of(sources: Sequence[Source], state: ClusterState) -> dict[Vendor, d
     # A NodePool may say nothing of accelerators, and all its nodes have them.
     of_pools: dict[str, set[Vendor]] = {}
     for number, source in enumerate(sources):
-        made = {v: _member(source, (v,), state, published.get(source.name, ())) for v in vendors}
-        pool = source.labels.get(NODE_POOL_LABEL, "")
+        pool, kinds = source.labels.get(NODE_POOL_LABEL, ""), published.get(source.name, ())
+        plugged: tuple[Vendor, ...] = ()
         if isinstance(source, NodeTemplate):
-            plugged = set[Vendor]()
+            offered = source.allocatable or {}
         else:
-            plugged = {vendor for vendor, member in made.items() if not member.is_bare}
-            of_pools[pool] = plugged.intersection(of_pools.get(pool, plugged))
-        if plugged:
-            own = tuple(vendor for vendor in vendors if vendor in plugged)
-            kinds = published.get(source.name, ())
-            found[own[0]][number] = _member(source, own, state, kinds) if own[1:] else made[own[0]]
-            continue
-        for vendor, member in made.items():
-            is_of_pool = member.is_template and pool and vendor in of_pools.get(pool, ())
-            if is_of_pool or _is_of(member, vendor):
-                found[vendor][number] = member
+            offered = {name: n for name, n in source.offers.items() if name not in source.remote}
+            plugged = tuple(each for each in vendors if _has_devices(each, offered, kinds))
+            if pool:
+                of_pools[pool] = of_pools.get(pool, {*plugged}).intersection(plugged)
+        marked = (v for v in vendors if v in of_pools.get(pool, ()) or _is_of(source, v, offered))
+        for own in (plugged,) if plugged else ((vendor,) for vendor in marked):
+            found[own[0]][number] = _member(source, own, offered, kinds, state)
     return found
 
 
-def _member(
-    source: Source, vendors: tuple[Vendor, ...], state: ClusterState, published: Iterable[Published]
-) -> Member:
-    is_template = isinstance(source, NodeTemplate)
-    if isinstance(source, NodeTemplate):
-        offered, published = source.allocatable or {}, ()
-    else:
-        offered = {name: n for name, n in source.offers.items() if name not in source.remote}
-    named = {n: count for n, count in offered.items() if any(n in v.offered for v in vendors)}
-    # A node with partitions reports whole devices as well: none.
-    devices = frozenset(name for name, count in named.items() if count)
-    drivers = {name for vendor in vendors for name in vendor.device_classes}
-    accepted = (each for driver, each in published if driver in drivers or each & drivers)
-    classes = frozenset[str]().union(*accepted)
-    return Member(
-        source,
-        vendors,
-        devices or frozenset(named),
-        frozenset(name for vendor in vendors for name in vendor.fractional if name in offered),
-        not (is_template or devices or classes),
-        classes,
-        frozenset(filter(None, map(state.offers.published.resources.get, classes))),
-        tuple(sorted(state.offers.products.get(source.name, ()))) if classes else (),
+def _has_devices(
+    vendor: Vendor, offered: Mapping[str, int], published: Iterable[Published]
+) -> bool:
+    return any(count and name in vendor.offered for name, count in offered.items()) or any(
+        classes and not {driver, *classes}.isdisjoint(vendor.device_classes)
+        for driver, classes in published
     )
 
 
-def _is_of(member: Member, vendor: Vendor) -> bool:
-    source = member.source
+def _is_of(source: Source, vendor: Vendor, offered: Iterable[str]) -> bool:
+    """Return whether a source without devices is about accelerators of the vendor."""
     if isinstance(source, NodeTemplate):
         restricted = {requirement.key for requirement in source.requirements}
         if about := [(key, value) for key, value in vendor.marks.items() if key in restricted]:
@@ -256,9 +235,33 @@ def _is_of(member: Member, vendor: Vendor) -> bool:
         by_taint = vendors_by_taint()
         if any(by_taint.get(t.key) is vendor or t.key in vendor.offered for t in source.taints):
             return True
-    return bool(
-        member.devices
-        or member.classes
-        or any(any(member.values(key)) for key in vendor.products)
-        or any(value in member.values(key) for key, value in vendor.marks.items())
+    return (
+        any(name in vendor.offered for name in offered)
+        or any(any(values_of(source, key)) for key in vendor.products)
+        or any(value in values_of(source, key) for key, value in vendor.marks.items())
+    )
+
+
+def _member(
+    source: Source,
+    vendors: tuple[Vendor, ...],
+    offered: Mapping[str, int],
+    published: Iterable[Published],
+    state: ClusterState,
+) -> Member:
+    named = {name for name in offered if any(name in vendor.offered for vendor in vendors)}
+    # A node with partitions reports whole devices as well: none.
+    devices = frozenset(name for name in named if offered[name])
+    own = {name for vendor in vendors for name in vendor.device_classes}
+    driven = (each for driver, each in published if not {driver, *each}.isdisjoint(own))
+    classes = frozenset[str]().union(*driven)
+    return Member(
+        source,
+        vendors,
+        devices or frozenset(named),
+        frozenset(name for vendor in vendors for name in vendor.fractional if name in offered),
+        not (isinstance(source, NodeTemplate) or devices or classes),
+        classes,
+        frozenset(filter(None, map(state.offers.published.resources.get, classes))),
+        tuple(sorted(state.offers.products.get(source.name, ()))) if classes else (),
     )
