@@ -400,13 +400,9 @@ def _set_names(pools: list[PoolDraft]) -> None:
     """Name each pool by its model, or else by the values of its labels, or by the vendor."""
     names = []
     for pool in pools:
-        values = [
-            each[0]
-            for key, each in pool.selector.items()
-            if len(each) == 1 and re.search("[A-Za-z]", each[0]) and key != HOST
-        ]
-        values = [value for value in values if value not in _PRESENT]
-        [named] = pool.models if len(pool.models) == 1 else ["-".join(values)]
+        single = [each[0] for k, each in pool.selector.items() if len(each) == 1 and k != HOST]
+        telling = (v for v in single if re.search("[A-Za-z]", v) and v not in _PRESENT)
+        [named] = pool.models if len(pool.models) == 1 else ["-".join(telling)]
         names.append(_slug(named) or pool.vendor.name)
     taken: set[str] = set()
     for pool, name in zip(pools, names, strict=True):

@@ -101,7 +101,7 @@ class Labels:
                 for value in values_of(source, key):
                     self._having[key][value].add(number)
         promised = {k for m in members.values() if m.is_template for k in m.source.labels}
-        # By key, the preferred ones first: how stable the label is, and its place among the known.
+        # By key, how stable the label is, and its place among the known.
         self._ranks = {
             key: (_stage(key, promised), rank)
             for rank, key in enumerate(_in_order(self._having))
@@ -130,11 +130,10 @@ class Labels:
         parts = []
         for key, (stage, _) in self._ranks.items():
             own = group & self._with[key]
-            if stage <= _DISCOVERY and own and own != group:
-                found = self._enclose(own, (key,), {})
-                if found is not None:
-                    templates = sum(self._members[n].is_template for n in own)
-                    parts.append(((-templates, -len(own), found.quality), own))
+            is_part = stage <= _DISCOVERY and own and own != group
+            if is_part and (found := self._enclose(own, (key,), {})):
+                templates = sum(self._members[n].is_template for n in own)
+                parts.append(((-templates, -len(own), found.quality), own))
         return min(parts, key=lambda each: each[0])[1] if parts else frozenset()
 
     def around(self, group: Numbers, groups: Mapping[Numbers, str]) -> Numbers:
@@ -144,8 +143,7 @@ class Labels:
         """
         found = []
         for key in self._common(group):
-            enclosure = self._enclose(group, (key,), groups)
-            if enclosure is not None:
+            if enclosure := self._enclose(group, (key,), groups):
                 touched = [each for each in groups if each <= enclosure.sources]
                 models = {groups[each] for each in touched} - {""}
                 if groups[group] or len(models) < 2:
