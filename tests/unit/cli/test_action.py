@@ -201,13 +201,6 @@ def test_the_cache_is_named_after_the_pinned_libraries(tmp_path: Path) -> None:
     assert re.fullmatch(r"key=gpufence-pip-Linux-X64-[0-9a-f]{64}\n", output.read_text())
 
 
-def test_the_marketplace_can_list_the_action() -> None:
-    """GitHub lists an action with a name, an author, a description and a known icon and color."""
-    assert len(ACTION["description"]) <= 125
-    assert ACTION["author"]
-    assert ACTION["branding"] == {"icon": "shield", "color": "green"}
-
-
 HOSTILE = [
     "'; touch PWNED; '",
     "x\ny; touch PWNED",
