@@ -164,7 +164,7 @@ def opened_without_labels(context: Context) -> list[Pool]:
     found = {
         pool
         for request in context.device_requests
-        if request.certain and request.excluded
+        if request.certain
         for pool in _opened_by(request)
         if needs_no_labels(request, context)
     }
