@@ -421,7 +421,7 @@ def add_what_an_apply_leaves(installed: Installation) -> None:
 
 
 def content(obj: Object) -> tuple[object, object]:
-    # A CA that was replaced leaves the bundles once all replicas serve a certificate of the new one.
+    # A CA that was replaced leaves the bundles once the certificates of all replicas are new.
     webhooks = [{**each, "clientConfig": None} for each in obj.get("webhooks", ())]
     return webhooks, obj.get("spec")
 
