@@ -257,7 +257,7 @@ def _profiles(policy: Policy) -> Iterator[Doubt]:
         found = general.with_settings(own)
         levels = {found.level} if own.level else {found.level, *of_pools}
         if own.warn not in (None, "off") and not any(
-            replace(found, level=level or found.level).warns for level in levels
+            replace(found, level=level or found.level).warning for level in levels
         ):
             yield Doubt(
                 f"{path}.warn",

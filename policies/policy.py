@@ -348,9 +348,10 @@ class EffectiveHardening:
         return replace(self, **given) if given else self
 
     @property
-    def warns(self) -> bool:
-        """Whether the profile that only warns is the stricter one."""
-        return self.warn != "off" and _LEVELS.index(self.warn) < _LEVELS.index(self.level)
+    def warning(self) -> Literal["restricted", "baseline"] | None:
+        """The profile that only warns, if it is the stricter one."""
+        is_stricter = _LEVELS.index(self.warn) < _LEVELS.index(self.level)
+        return self.warn if is_stricter and self.warn != "off" else None
 
     @property
     def settings(self) -> Hardening:

@@ -35,17 +35,20 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         for violation in violations(pod, level, versions, completed=completed):
             rejected |= violation.rejected
             yield _finding(violation, pod, level, versions, "enforce")
-    if hardening.warn != "off" and hardening.warns:
-        for violation in violations(pod, hardening.warn, versions, besides=level):
+    if warning := hardening.warning:
+        for violation in violations(pod, warning, versions, besides=level):
             # A control of both profiles rejects more in the stricter one, or the same.
             if not violation.rejected <= rejected:
-                yield _finding(violation, pod, hardening.warn, versions, "warn")
+                yield _finding(violation, pod, warning, versions, "warn")
 
 
 def _finding(
     violation: Violation, pod: Pod, level: Level, versions: Versions, action: Action
 ) -> Finding:
-    of = "" if versions.oldest >= NEWEST else f" of version v1.{versions.oldest}"
+    oldest, newest = versions
+    of = "" if oldest >= NEWEST else f" of version v1.{oldest}"
+    if newest > oldest:
+        of = f" of versions v1.{oldest} and v1.{newest}"
     return Finding(
         ID,
         pod.at(violation.path),
