@@ -23,6 +23,7 @@ import pytest
 import yaml
 
 from cases.loading import HERE, load_all
+from controlplane import binaries
 from controlplane.api import Api, ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.fence import following
@@ -307,12 +308,18 @@ def dump(path: Path, sent: list[Sent], listed: list[JSON]) -> None:
 @CLAIMS
 @pytest.mark.parametrize("policy", ["default", "discovered", "four pools"])
 def test_law_what_adopt_says_is_what_the_api_server_does(
-    control_plane: ControlPlane, plain: tuple[list[Sent], list[JSON]], policy: str, tmp_path: Path
+    control_plane: ControlPlane,
+    found_binaries: dict[str, Path],
+    plain: tuple[list[Sent], list[JSON]],
+    policy: str,
+    tmp_path: Path,
 ) -> None:
     sent, listed = plain
     dumped, written = tmp_path / "dump.json", tmp_path / "policy.yaml"
     dump(dumped, sent, listed)
-    adopt = ("adopt", "--dump", dumped, "--output", "json", "--out")
+    version = binaries.version_of(found_binaries["kube-apiserver"])
+    minor = int(version.split(".")[1])
+    adopt = ("adopt", "--dump", dumped, "--kubernetes-version", version, "-o", "json", "--out")
     spec = default_spec() if policy == "default" else four_pools()
     if policy == "discovered":
         first = run_here(*adopt, tmp_path / "first")
@@ -330,7 +337,7 @@ def test_law_what_adopt_says_is_what_the_api_server_does(
         for entry in report[name]
     }
     audited = asyncio.run(
-        audit(Reader(Dump("dump", read_file(str(dumped)))), policy_of(spec), TODAY)
+        audit(Reader(Dump("dump", read_file(str(dumped)), minor)), policy_of(spec), TODAY)
     )
     verdicts = {
         (each.kind.kind, *each.owned.identity[2:]): each.verdict for each in audited.subjects

@@ -139,9 +139,10 @@ class Dump(Objects):
 
     is_whole = False
 
-    def __init__(self, name: str, manifests: Iterable[Manifest]) -> None:
+    def __init__(self, name: str, manifests: Iterable[Manifest], minor: int | None = None) -> None:
         super().__init__()
         self._name = name
+        self._minor = minor
         self._items: defaultdict[str, list[JSONObject]] = defaultdict(list)
         self._kinds: defaultdict[str, dict[str, Kind]] = defaultdict(dict)
         lines: dict[tuple[str, ...], int] = {}
@@ -166,6 +167,9 @@ class Dump(Objects):
 
     async def title(self) -> str:
         return self._name
+
+    async def minor_version(self) -> int | None:
+        return self._minor
 
     async def read(
         self, collection: ObjectCollection[ItemT], take: Callable[[ItemT], T], failed: Failed

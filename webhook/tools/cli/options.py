@@ -245,8 +245,9 @@ def run_on(
     dump: str | None,
     work: Callable[[Objects], Awaitable[T]],
     is_shared: Callable[[str], bool],
+    minor: int | None = None,
 ) -> T:
-    """Return what ``work`` makes of the objects of a cluster, or of a dump.
+    """Return what ``work`` makes of the objects of a cluster, or of a dump of Kubernetes 1.minor.
 
     Collections whose path ``is_shared`` accepts are listed once, for several readers.
 
@@ -265,7 +266,7 @@ def run_on(
         return connection.run(lambda api: work(LiveObjects(api, is_shared)))
     manifests = read_file(dump)
     raise_errors((manifest.document, manifest.error) for manifest in manifests)
-    objects = Dump(display_name(dump), manifests)
+    objects = Dump(display_name(dump), manifests, minor)
     if not objects.has(NODES):
         raise no_nodes(dump, "kubectl get --all-namespaces -o json nodes,namespaces,pods,...")
 
@@ -289,6 +290,15 @@ def _minor_version(_ctx: click.Context, _param: click.Parameter, value: str | No
     if found is None or int(found[1]) < OLDEST:
         raise click.BadParameter(f"{value!r} is not a version of Kubernetes from 1.{OLDEST} on.")
     return int(found[1])
+
+
+version_option = click.option(
+    "--kubernetes-version",
+    callback=_minor_version,
+    metavar="VERSION",
+    help="Version of Kubernetes whose Pod Security counts, such as 1.36, unless the policy pins "
+    f"one. [default: 1.{NEWEST}, or that of the cluster]",
+)
 
 
 class Evaluation:
@@ -393,13 +403,7 @@ evaluation_options = as_argument(
         help="File with the cluster's nodes, as kubectl get nodes -o json prints them, or - for "
         "standard input.",
     ),
-    click.option(
-        "--kubernetes-version",
-        callback=_minor_version,
-        metavar="VERSION",
-        help="Version of Kubernetes whose Pod Security counts, such as 1.36, unless the policy "
-        f"pins one. [default: 1.{NEWEST}]",
-    ),
+    version_option,
     click.option(
         "--cluster",
         is_flag=True,

@@ -8,6 +8,7 @@ from typing import Any
 
 from fake_apiserver import NAMESPACES, NODES, FakeApiServer
 from policies.policy import Hardening
+from policies.shipped import DEFAULT
 from running import Run
 from specs import default_spec, fence_policy
 from webhook.cluster.files import PATHS
@@ -60,6 +61,18 @@ async def test_reading_the_nodes_shows_how_many_are_read(tmp_path: Path) -> None
     objects = Dump(path.name, read_file(str(path)))
     await list_state(Reader(objects, lambda title, count: shown.append((title, count))))
     assert shown == [("nodes", 100), ("nodes", 200)]
+
+
+def test_the_version_of_a_dump_is_that_of_the_option(gpufence: Run) -> None:
+    main = {"name": "main", "image": "a", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    user = {"runAsNonRoot": False, "runAsUser": 0}
+    spec = {"containers": [main], "hostUsers": False, "securityContext": user}
+    dump(Path("d.json"), *CLUSTER, obj("Pod", "root", "v1", "ml", spec=spec))
+    for version, denied in (("1.34", 1), ("1.35", 0)):
+        options = ("--dump", "d.json", "--kubernetes-version", version, "--out", version)
+        done = gpufence("adopt", *options, "--policy", str(DEFAULT), "--output", "json")
+        assert len(json.loads(done.out)["denied"]) == denied
+    assert "for a --dump" in gpufence("adopt", "--kubernetes-version", "1.34").err
 
 
 async def test_pods_that_have_ended_are_left_out(tmp_path: Path) -> None:

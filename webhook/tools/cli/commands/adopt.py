@@ -42,7 +42,7 @@ from webhook.tools.cli.commands import EXIT_BUG, EXIT_INPUT
 from webhook.tools.cli.discover.drafts import draft_of
 from webhook.tools.cli.discover.text import policy_text
 from webhook.tools.cli.flags import policy_path_option
-from webhook.tools.cli.options import Connection, connection_options, run_on
+from webhook.tools.cli.options import Connection, connection_options, run_on, version_option
 from webhook.tools.cli.policy_diff.fields import document, flow
 from webhook.tools.cli.report.content import AuditReport, results_of
 from webhook.tools.cli.report.json import formatted
@@ -113,6 +113,7 @@ Examples:
 @click.option(
     "--dump", metavar="FILE", help="Read what kubectl get -o json printed, not a cluster."
 )
+@version_option
 @click.option(
     "--output",
     "-o",
@@ -127,6 +128,7 @@ def adopt(
     out: Path,
     policy_path: str | None,
     dump: str | None,
+    kubernetes_version: int | None,
     output: str,
     connection: Connection,
 ) -> int:
@@ -145,12 +147,14 @@ def adopt(
         raise InputError([f"{problem}. Set another directory with --out."])
     if dump is not None and not connection.is_default:
         raise click.UsageError("--dump takes the place of a cluster: leave out its options.")
+    if dump is None and kubernetes_version is not None:
+        raise click.UsageError("--kubernetes-version is for a --dump: a cluster says its version.")
 
     async def work(objects: Objects) -> Adoption:
         with reading(enabled=output == "text") as progress:
             return await _adopt(Reader(objects, progress), policy_path)
 
-    adoption = run_on(connection, dump, work, PATHS.__contains__)
+    adoption = run_on(connection, dump, work, PATHS.__contains__, kubernetes_version)
     out.mkdir(parents=True, exist_ok=True)
     write_file(files[0], adoption.text)
     report = AuditReport(
