@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
 from pathlib import Path
 
 import pytest
@@ -254,18 +253,22 @@ def test_a_file_that_cannot_be_fixed_stays_and_the_others_are_fixed(
     assert {path.name for path in tmp_path.iterdir()} == {*names, "elsewhere"}
 
 
+@pytest.mark.parametrize("moment", ["hardlink_to", "replace"])
 def test_a_change_of_another_program_is_kept(
-    gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpufence: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
+    """Before the old content has a second name, and just before the new one gets the first."""
     path = tmp_path / "a.yaml"
     path.write_text(TRESPASSER)
-    copied = shutil.copystat
+    continued = getattr(Path, moment)
 
-    def after_a_change(source: Path, target: Path) -> None:
-        path.write_text(f"{TRESPASSER}# by hand\n")
-        copied(source, target)
+    def after_a_change(self: Path, target: Path) -> object:
+        if not path.read_text().endswith("# by hand\n"):
+            with path.open("a") as file:
+                file.write("# by hand\n")
+        return continued(self, target)
 
-    monkeypatch.setattr(shutil, "copystat", after_a_change)
+    monkeypatch.setattr(Path, moment, after_a_change)
     done = gpufence("check", "--fix", "a.yaml")
     assert done.status == 2
     assert "another program has changed it meanwhile" in done.err

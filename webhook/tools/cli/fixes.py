@@ -110,22 +110,27 @@ def fixed_files(sources: Iterable[Source], judge: Judge) -> Iterator[FixedFile]:
 def _replace(path: Path, before: bytes, after: bytes) -> None:
     """Replace the content of a file if it is still ``before``; raises OSError, and then keeps it.
 
-    The new content is complete on disk before it has the file's name.
+    The new content is complete on disk before it has the file's name. The old one has a name until
+    it is certain that no other program wrote to it since it was read.
     """
     if not os.access(path, os.W_OK):
         raise PermissionError("you may not write it")
     if path.stat().st_nlink > 1:
         raise OSError("it has more than one hard link, and would get a file of its own")
     with tempfile.TemporaryDirectory(prefix=".gpufence-", dir=path.parent) as directory:
-        new = Path(directory, "new")
+        new, old = Path(directory, "new"), Path(directory, "old")
         with new.open("wb") as file:
             file.write(after)
             file.flush()
             os.fsync(file.fileno())
         _keep_attributes(path, new)
-        if path.read_bytes() != before:
+        old.hardlink_to(path)
+        if is_same := old.read_bytes() == before:
+            new.replace(path)
+            if not (is_same := old.read_bytes() == before):
+                old.replace(path)
+        if not is_same:
             raise OSError("another program has changed it meanwhile; run the command again")
-        new.replace(path)
 
 
 def _keep_attributes(path: Path, new: Path) -> None:
