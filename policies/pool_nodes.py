@@ -68,6 +68,10 @@ class NodesOfPools:
         """Return the nodes of the pool."""
         return self._nodes[pool]
 
+    def of_any(self, pools: Iterable[Pool]) -> NodeSet:
+        """Return the nodes of one of the pools."""
+        return reduce(or_, map(self.of, pools), 0)
+
     def offering_without_labels(self, pools: Iterable[Pool]) -> NodeSet:
         """Return the nodes with devices of the pools, if no node has the labels of one of them."""
         if any(self._labeled[pool] for pool in pools):

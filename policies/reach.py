@@ -10,7 +10,6 @@ from typing import NamedTuple
 from policies.candidates import failing, has_labels
 from policies.context import Context
 from policies.facts import Facts
-from policies.kubernetes.claims import class_of_resource
 from policies.kubernetes.core_v1 import Toleration
 from policies.kubernetes.node_templates import NODE_POOL_LABEL, NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex, NodeSet
@@ -184,12 +183,15 @@ def selects_unlabeled(pod: Pod, request: DeviceRequest, context: Context) -> boo
 def is_excluded(pod: Pod, context: Context) -> bool:
     """Return whether the Pod's own node selection excludes the nodes with its device."""
     return any(
-        each.certain
-        and each.devices
-        and len(failing("selection", pod, each, context)) == len(each.pools)
-        and not selects_unlabeled(pod, each, context)
+        each.certain and each.devices and excluded_pools(pod, each, context)
         for each in context.distinct_requests
     )
+
+
+def excluded_pools(pod: Pod, request: DeviceRequest, context: Context) -> list[Pool]:
+    """Return the candidate pools of a request if the Pod's node selection excludes their nodes."""
+    excluded = failing("selection", pod, request, context)
+    return [] if excluded and selects_unlabeled(pod, request, context) else excluded
 
 
 def _with_device(request: DeviceRequest, nodes: NodeIndex) -> NodeSet:
@@ -223,11 +225,7 @@ def is_within(alternative: Alternative, pools: Iterable[Pool]) -> bool:
     fitting = (
         pool.selector
         for pool in pools
-        if not pool.without
-        or not (
-            alternative.parses
-            and any(can_meet(alternative, [negated(each)]) for each in pool.without)
-        )
+        if not any(can_meet(alternative, [negated(each)]) for each in pool.without)
     )
     return confines(alternative, [*fitting])
 
@@ -276,10 +274,7 @@ def named_pools(
             accepted = pod.selected_nodes(nodes).by_alternative[index]
             known = nodes_of_pools(context.policy, nodes)
             # A node can belong to a requested pool as well.
-            own = {
-                pool: reduce(or_, map(known.of, open_by(pool, context, closed)), 0)
-                for pool in pools
-            }
+            own = {pool: known.of_any(open_by(pool, context, closed)) for pool in pools}
             found = [pool for pool in pools if known.of(pool) & accepted & ~own[pool]]
             outside = reduce(and_, (~known.of(pool) | own[pool] for pool in found), accepted)
             if not outside and _is_choice(alternative, accepted, nodes):
@@ -307,12 +302,10 @@ def chooses_closed_nodes(pod: Pod, closed: Closed, context: Context) -> bool:
     if nodes is None:
         return False
     selected, known = pod.selected_nodes(nodes), nodes_of_pools(context.policy, nodes)
-    offering = open_to_pod = 0
-    for pool in context.requested_pools:
-        others = reduce(or_, map(known.of, closed.get(pool, ())), 0)
-        offering |= known.of(pool)
-        open_to_pod |= known.of(pool) & ~others
-    if not selected.all & offering or selected.all & open_to_pod:
+    if not selected.all & known.of_any(context.requested_pools) or any(
+        selected.all & known.of(pool) & ~known.of_any(closed.get(pool, ()))
+        for pool in context.requested_pools
+    ):
         return False
     ways = zip(pod.selection(), selected.by_alternative, strict=True)
     if not all(_is_choice(alternative, accepted, nodes) for alternative, accepted in ways):
@@ -497,10 +490,15 @@ def promises(template: NodeTemplate, pool: Pool) -> bool:
 
 def can_be_added(pod: Pod, pools: Iterable[Pool], needed: Mapping[str, int], facts: Facts) -> bool:
     """Return whether an autoscaler can add a node to one of the pools that has enough."""
-    return any(
-        _may_offer(template, needed) and any(may_meet(template, each) for each in pod.selection())
-        for template in joining(pools, facts)
-    )
+    return any(_addable(pod, pools, needed, facts))
+
+
+def _addable(
+    pod: Pod, pools: Iterable[Pool], needed: Mapping[str, int], facts: Facts
+) -> Iterator[NodeTemplate]:
+    for template in joining(pools, facts):
+        if _may_offer(template, needed) and any(may_meet(template, a) for a in pod.selection()):
+            yield template
 
 
 def most_added(
@@ -519,19 +517,19 @@ def most_added(
         selected & nodes.selected_by({label: ()}) for label in _CLOUD_NODE_GROUPS
     ):
         return None
-    limits = {each.labels.get(NODE_POOL_LABEL): each.limits for each in templates if each.limits}
+    limits = {
+        each.labels.get(NODE_POOL_LABEL, each.name): each.limits
+        for each in templates
+        if each.limits
+    }
     added: dict[str, int] = {}
-    for each in joining(pools, context.facts):
-        if not (
-            _may_offer(each, {resource: 1}) and any(may_meet(each, a) for a in pod.selection())
-        ):
-            continue
-        of_pool = each.labels.get(NODE_POOL_LABEL)
-        limit = (limits.get(of_pool, {}) if of_pool else each.limits).get(resource)
+    for each in _addable(pod, pools, {resource: 1}, context.facts):
+        name = each.labels.get(NODE_POOL_LABEL, each.name)
+        limit = limits.get(name, {}).get(resource)
         if limit is None:
             return None
-        of_nodes = nodes.selected_by({NODE_POOL_LABEL: (of_pool,)}) if of_pool else 0
-        added[of_pool or each.name] = max(0, limit - nodes.total_offer(resource, of_nodes))
+        of_nodes = nodes.selected_by({NODE_POOL_LABEL: (name,)})
+        added[name] = max(0, limit - nodes.total_offer(resource, of_nodes))
     return added
 
 
@@ -551,8 +549,9 @@ def may_meet(template: NodeTemplate, alternative: Alternative) -> bool:
         can_match(alternative, selector_of(template.labels))
         and template.promises(required)
         and all(
-            any(template.promises({each.key or "": (value,)}) for value in each.values or ())
-            for each in alternative.expressions
+            template.promises({key: tuple(each.values or ())})
+            for key, about in alternative.by_key.items()
+            for each in about
             if each.operator == "In"
         )
     )
@@ -562,8 +561,8 @@ def _may_offer(template: NodeTemplate, needed: Mapping[str, int]) -> bool:
     """Return whether a node can have the devices: of an unknown number, those that plugins name."""
     if template.allocatable is not None:
         return template.offers(needed)
-    for name in needed:
-        vendor = None if class_of_resource(name) else vendor_of(name)
-        if vendor and name not in vendor.resources and name not in vendor.fractional:
-            return False
-    return True
+    return all(
+        vendor is None or vendor.offers(name) or name in vendor.fractional
+        for name in needed
+        for vendor in [vendor_of(name)]
+    )

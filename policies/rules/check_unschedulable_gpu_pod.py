@@ -40,6 +40,7 @@ from policies.policy import Pool
 from policies.pool_nodes import nodes_of_pools
 from policies.reach import (
     can_be_added,
+    excluded_pools,
     is_meant_for,
     joining,
     largest_offers,
@@ -99,8 +100,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     for request in requests:
         if nodes is not None and (unlabeled := unlabeled_nodes(request, nodes, context)):
             yield from _unlabeled(pod, unlabeled, nodes, request)
-        excluded = failing("selection", pod, request, context)
-        if excluded and not selects_unlabeled(pod, request, context):
+        if excluded := excluded_pools(pod, request, context):
             yield _excluded(pod, excluded, request, context)
         if reader := reader or _reader_of(pod, context):
             yield from _untolerated(pod, request.pools[0], f"requests {request.what}", reader)
@@ -270,7 +270,7 @@ def _unmet(
         return
     if selects_unlabeled(pod, request, context):
         return
-    if len(failing("selection", pod, request, context)) == len(request.pools):
+    if failing("selection", pod, request, context):
         return
     if can_be_added(pod, request.pools, {}, context.facts):
         return

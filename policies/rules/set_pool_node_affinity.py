@@ -125,8 +125,9 @@ def _missing(pod: Pod, context: Context, closed: Closed) -> list[list[Expression
     missing: list[list[Expressions]] = []
     new = 0
     for alternative in pod.alternatives():
-        is_empty = not (alternative.parses or alternative.expressions or alternative.fields)
-        missing.append([[]] if is_empty else _completions(alternative, pools, several, closed))
+        # No node meets a term that does not parse.
+        of_pools = alternative.parses and _completions(alternative, pools, several, closed)
+        missing.append(of_pools or [[]])
         new += len(missing[-1]) - bool(alternative.path)
         if new > MOST_NEW_TERMS:
             return None
@@ -172,8 +173,7 @@ def _completions(
         choices = [way[key] for way in rest]
         together = dict.fromkeys(chain(*choices)) if all(choices) else ()
         return [[*_lacking(alternative, labels), requirement(key, [*together])]]
-    # What does not parse matches no node, and neither does what matches no pool's.
-    fitting = [pool for pool in several if alternative.parses and pool.can_meet(alternative)]
+    fitting = [pool for pool in several if pool.can_meet(alternative)]
     found: list[Expressions] = []
     for pool in fitting or several[:1]:
         every = dict.fromkeys((*labels, *pool.selector.items()))
@@ -203,12 +203,9 @@ def _ways(
     """
     missing = _lacking(alternative, labels)
     missing += [
-        each
-        for pool in pools
-        for each in pool.without
-        if not alternative.parses or can_meet(alternative, [negated(each)])
+        each for pool in pools for each in pool.without if can_meet(alternative, [negated(each)])
     ]
-    if not closed or not alternative.parses:
+    if not closed:
         return [missing]
     others = dict.fromkeys(chain(*(closed.get(pool, ()) for pool in pools)))
     base = narrowed(alternative, [each for pool in pools for each in pool.requirements])

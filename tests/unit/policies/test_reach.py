@@ -14,7 +14,7 @@ from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.finding import Finding
 from policies.kubernetes.claims import Claim
-from policies.kubernetes.node_templates import NodeTemplate
+from policies.kubernetes.node_templates import NODE_POOL_LABEL, NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy
@@ -23,11 +23,13 @@ from policies.reach import (
     CONTROLLER_MANAGER,
     CONTROLLERS,
     MIRROR_ANNOTATION,
+    can_be_added,
     is_confined,
     is_daemon_set_pod,
     is_mirror_pod,
     largest_offers,
     may_join,
+    most_added,
     names_hosts,
     rdma_resource_of,
 )
@@ -77,6 +79,23 @@ def test_a_pod_is_confined_if_each_term_is(words: list[str], confined: bool) -> 
     assert is_confined(made, Context.of(made, DEFAULT, Request(), Facts())) is confined
 
 
+def test_a_pod_is_confined_where_its_terms_leave_out_what_the_pool_leaves_out() -> None:
+    without = [
+        {"key": "paused", "operator": "DoesNotExist"},
+        {"key": "zone", "operator": "NotIn", "values": ["b"]},
+    ]
+    own = policy(pools=[POOL | {"matchExpressions": without}])
+    for zone, confined in (({}, False), ({"zone": "a"}, True)):
+        made = pod_of(
+            pod(
+                {"resources": {"limits": {GPU: 1}}},
+                **required({"matchExpressions": without[:1]}),
+                nodeSelector=POOL["nodeSelector"] | zone,
+            )
+        )
+        assert is_confined(made, Context.of(made, own, Request(), Facts())) is confined
+
+
 def test_devices_that_the_scheduler_allocates_confine_a_pod_to_a_pool_without_labels() -> None:
     [of_pool] = policy_spec("fractions")["pools"]
     own = policy(pools=[of_pool | {"nodeSelector": {}, "deviceClasses": ["gpu.nvidia.com"]}])
@@ -90,6 +109,19 @@ def test_devices_that_the_scheduler_allocates_confine_a_pod_to_a_pool_without_la
         known = Context.of(made, own, Request(), Facts())
         assert known.device_requests
         assert is_confined(made, known) is confined
+
+
+def test_a_pod_that_selects_no_node_with_its_device_is_denied_once() -> None:
+    other = {"name": "other", "resources": ["example.com/gpu"], "nodeSelector": {"other": "true"}}
+    own = policy(pools=[*policy_spec("fractions")["pools"], other])
+    elsewhere: JSON = {"nodeSelector": {PRESENT: "false", "other": "true"}}
+    by_annotation = pod(metadata={"annotations": {"gpu-fraction": "0.5"}}, **elsewhere)
+    by_annotation["spec"]["schedulerName"] = "kai-scheduler"
+    for obj, rules in (
+        (pod({"resources": {"limits": {GPU: 1}}}, **elsewhere), ["unschedulable-gpu-pod"]),
+        (by_annotation, ["unschedulable-gpu-pod", "pool-trespass"]),
+    ):
+        assert [each.rule for each in decide(obj, own).findings] == rules
 
 
 def test_a_pod_is_not_confined_to_no_pools() -> None:
@@ -306,6 +338,10 @@ class TestLargestOffers:
                 True,
             ),
             (NodeTemplate("t", {PRESENT: "true", "zone": "b"}), required("zone NotIn b"), False),
+            (NodeTemplate("t", {PRESENT: "true"}), required("zone NotIn b"), True),
+            (NodeTemplate("t", {PRESENT: "true"}), required("zone In a"), False),
+            (NodeTemplate("t", {PRESENT: "true"}), {"nodeSelector": {"zone": "a"}}, False),
+            (NodeTemplate("t", {PRESENT: "true", "zone": "a"}), required("zone In b a"), True),
         ],
     )
     def test_an_autoscaler_can_add_a_node_that_has_enough(
@@ -326,17 +362,79 @@ class TestLargestOffers:
         selecting = pod({"resources": {"limits": {GPU: 1}}}, nodeSelector={"zone": zone})
         assert bool(decide(selecting, DEFAULT, facts=facts).findings) is warns
 
-    def test_a_taint_of_a_pool_without_labels_is_enough(self) -> None:
+    @pytest.mark.parametrize(("nodes", "offers"), [([], {GPU: 0}), ([PLAIN], {})])
+    def test_node_templates_answer_where_no_node_is_known(
+        self, nodes: list[Node], offers: dict[str, int]
+    ) -> None:
+        small = NodeTemplate("t", {PRESENT: "true"}, allocatable={GPU: 8})
+        known = context(nodes=NodeIndex(nodes), templates=(small,))
+        assert largest_offers(pod_of(pod()), DEFAULT.pools, {GPU: 9}, known) == offers
+
+    def test_a_taint_or_a_device_of_a_pool_without_labels_is_enough(self) -> None:
         [without_labels] = policy(pools=[POOL | {"nodeSelector": {}}]).pools
         spot, *own = Taint("spot", "NoSchedule", ""), *without_labels.taints
-        for taints, joins in ((own, True), ([spot, *own], True), ([spot], False)):
-            template = NodeTemplate("t", {}, tuple(taints))
+        for taints, devices, joins in (
+            (own, None, True),
+            ([spot, *own], None, True),
+            ([spot], None, False),
+            ([spot], {GPU: 1}, True),
+            ([spot], {GPU: 0, "example.com/nic": 1}, False),
+        ):
+            template = NodeTemplate("t", {}, tuple(taints), allocatable=devices)
             assert may_join(template, without_labels) is joins
+
+    def test_a_node_that_a_pool_leaves_out_does_not_join_it(self) -> None:
+        without = {"key": "paused", "operator": "DoesNotExist"}
+        [own] = policy(pools=[POOL | {"matchExpressions": [without]}]).pools
+        for labels, joins in (({}, True), ({"paused": "1"}, False)):
+            assert may_join(NodeTemplate("t", POOL["nodeSelector"] | labels), own) is joins
 
     def test_one_pool_that_can_grow_is_enough(self) -> None:
         nodes = NodeIndex([Node("n", {"model": "a"}, (), {GPU: 4})])
         known = context(own=MODELS, nodes=nodes, templates=(NodeTemplate("t", {"model": "b"}),))
         assert largest_offers(pod_of(pod()), MODELS.pools, {GPU: 9}, known) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "offers"),
+    [
+        (GPU, True),
+        ("nvidia.com/mig-1g.10gb", True),
+        ("nvidia.com/gpu-h100", False),
+        ("hygon.com/dcumem", True),
+        ("example.com/gpu", True),
+    ],
+)
+def test_a_node_to_come_may_have_the_devices_that_plugins_name(name: str, offers: bool) -> None:
+    of_pool = Facts(templates=(NodeTemplate("t", {PRESENT: "true"}),))
+    assert can_be_added(pod_of(pod()), DEFAULT.pools, {name: 1}, of_pool) is offers
+
+
+MACHINES = NodeTemplate(
+    "machines", {PRESENT: "true", "zone": "a"}, allocatable={GPU: 1}, limits={GPU: 3}
+)
+
+
+@pytest.mark.parametrize(
+    ("node_pool", "template", "added"),
+    [
+        ({}, MACHINES, {"machines": 3}),
+        ({}, replace(MACHINES, labels={PRESENT: "true", "zone": "b"}), {}),
+        (
+            {NODE_POOL_LABEL: "k"},
+            replace(MACHINES, labels=MACHINES.labels | {NODE_POOL_LABEL: "k"}),
+            {"k": 0},
+        ),
+        ({NODE_POOL_LABEL: "k"}, MACHINES, None),
+    ],
+)
+def test_autoscalers_can_add_devices_up_to_their_limits(
+    node_pool: dict[str, str], template: NodeTemplate, added: dict[str, int] | None
+) -> None:
+    nodes = NodeIndex([Node("n", {PRESENT: "true", "zone": "a", **node_pool}, (), {GPU: 8})])
+    selecting = pod_of(pod(**required("zone In a", "zone In c")))
+    known = context(nodes=nodes, templates=(template,))
+    assert most_added(selecting, DEFAULT.pools, GPU, nodes, known) == added
 
 
 class TestGPUPodsInOtherPools:

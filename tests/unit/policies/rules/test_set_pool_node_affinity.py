@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from deciding import pod, policy, required, term
-from policies.engine import decide
+from policies.engine import NO_FACTS, decide
+from policies.facts import Facts
+from policies.kubernetes.node_templates import NodeTemplate
+from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import REQUIRED
 from policies.policy import Policy
 from policies.rules.set_pool_node_affinity import MOST_NEW_TERMS
@@ -28,9 +33,9 @@ def pools(*pools: tuple[str, JSON]) -> Policy:
 SEVERAL_LABELS = pools(("a", {"x": "1", "y": "1"}), ("a", {"x": "2", "z": "2"}))
 
 
-def mutated(obj: JSON, own: Policy) -> list[JSON]:
+def mutated(obj: JSON, own: Policy, facts: Facts = NO_FACTS) -> list[JSON]:
     """Return the required terms of the Pod after all mutations."""
-    affinity = decide(obj, own).mutated["spec"].get("affinity") or {}
+    affinity = decide(obj, own, facts=facts).mutated["spec"].get("affinity") or {}
     terms: list[JSON] = affinity.get("nodeAffinity", {}).get(REQUIRED, {}).get("nodeSelectorTerms")
     return terms or []
 
@@ -51,17 +56,56 @@ def test_a_term_with_fields_alone_is_copied_for_each_pool() -> None:
     assert required_labels(second) == [("x", ["2"]), ("z", ["2"])]
 
 
-def test_a_term_that_matches_no_node_gets_one_completion_unless_it_is_empty() -> None:
-    values = [{"key": "x", "operator": "Gt", "values": []}]
-    fields = [{"key": "metadata.name", "operator": "In", "values": []}]
-    zone = term("zone In a")
-    for broken, count in (
-        ({"matchExpressions": values}, 3),
-        ({"matchFields": fields}, 2),
-        ({}, 0),
-    ):
-        terms = mutated(pod(A, **required(broken, zone)), SEVERAL_LABELS)
-        assert [len(each.get("matchExpressions", ())) for each in terms] == [count, 3, 3], broken
+def test_a_term_that_matches_no_node_stays() -> None:
+    own = [
+        {"name": name, "resources": ["example.com/a"], "nodeSelector": {"model": name}}
+        | {"matchExpressions": [{"key": "paused", "operator": "DoesNotExist"}]}
+        for name in ("h100", "h200")
+    ]
+    within: JSON = {"key": "model", "operator": "In", "values": ["h100"]}
+    elsewhere: list[JSON] = [
+        {"matchExpressions": [within, {"key": "x", "operator": "Gt", "values": ["three"]}]},
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": []}]},
+        {},
+    ]
+    for made in (SEVERAL_LABELS, policy(pools=own), policy(pools=own[:1])):
+        assert mutated(pod(A, **required(*elsewhere, "zone In a")), made)[:3] == elsewhere
+
+
+@pytest.mark.parametrize(
+    ("terms", "template", "excludes"),
+    [
+        (["zone In a"], {}, True),
+        (["zone In b"], {}, False),
+        (["zone In b", "zone In d"], {}, False),
+        (["zone In d"], {}, True),
+        (["zone In b", "zone Exists"], {}, True),
+        (["zone In b"], {"gpu": "a", "zone": "b"}, True),
+        (["zone In b", "zone In d"], {"gpu": "a", "zone": "b"}, True),
+        (["zone In b"], {"gpu": "a", "zone": "c"}, False),
+        (["zone In b"], {"gpu": "a", "zone": "b", "lab": "1"}, False),
+    ],
+)
+def test_reserved_nodes_are_left_out_unless_the_pod_chooses_no_others(
+    terms: list[str], template: dict[str, str], excludes: bool
+) -> None:
+    offering: JSON = {"resources": ["example.com/a"]}
+    reserved = offering | {"allowedNamespaces": {"names": ["lab"]}}
+    own = policy(
+        pools=[
+            {"name": "open", "nodeSelector": {"gpu": "a"}, **offering},
+            {"name": "lab", "nodeSelector": {"lab": "1"}, **reserved},
+            {"name": "other", "nodeSelector": {"lab": "2"}, **reserved},
+        ]
+    )
+    gpu: JSON = {"gpu": "a", "zone": "a"}
+    labels = [gpu, gpu | {"lab": "1"}] if terms == ["zone In a"] else []
+    labels += [gpu | {"lab": "1", "zone": "b"}, {"zone": "d"}]
+    nodes = NodeIndex(Node(f"n{n}", each, (), {}) for n, each in enumerate(labels))
+    templates = (NodeTemplate("t", template),) if template else ()
+    facts = Facts(nodes=nodes, templates=templates)
+    found = mutated(pod(A, **required(*terms)), own, facts)
+    assert ("lab" in str(found)) is excludes
 
 
 def test_terms_that_no_pool_meets_stay() -> None:
