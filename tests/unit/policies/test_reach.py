@@ -422,7 +422,7 @@ MACHINES = NodeTemplate(
         ({}, replace(MACHINES, labels={PRESENT: "true", "zone": "b"}), {}),
         (
             {NODE_POOL_LABEL: "k"},
-            replace(MACHINES, labels=MACHINES.labels | {NODE_POOL_LABEL: "k"}),
+            replace(MACHINES, labels={**MACHINES.labels, NODE_POOL_LABEL: "k"}),
             {"k": 0},
         ),
         ({NODE_POOL_LABEL: "k"}, MACHINES, None),
