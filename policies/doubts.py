@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from policies.kubernetes.kinds import CORE_WORKLOADS
-from policies.kubernetes.pod_security.view import VERSIONS
+from policies.kubernetes.profile_versions import VERSIONS
 from policies.kubernetes.quantity import parse_quantity
 from policies.policy import Actions, EffectiveHardening, ExceptionEntry, Hardening, Policy, Pool
 from policies.reach import HOST

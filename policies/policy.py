@@ -53,7 +53,7 @@ from policies.kubernetes.field_types import (
     snake_case,
 )
 from policies.kubernetes.kinds import WELL_KNOWN, CustomWorkloads
-from policies.kubernetes.pod_security.view import LATEST_VERSION, VERSIONS
+from policies.kubernetes.profile_versions import LATEST_VERSION, VERSIONS
 from policies.kubernetes.quantity import is_extended_resource_name
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Alternative, Taint, accepts
 from policies.kubernetes.selector import (

@@ -12,7 +12,8 @@ from policies.finding import Action, Finding
 from policies.kubernetes.editor import Editor
 from policies.kubernetes.pod import Pod
 from policies.kubernetes.pod_security import Level, violations
-from policies.kubernetes.pod_security.view import LATEST_VERSION, NEWEST, Versions, Violation
+from policies.kubernetes.pod_security.view import Violation
+from policies.kubernetes.profile_versions import LATEST_VERSION, NEWEST, Versions
 from policies.rules import set_restricted_security_context
 
 ID = "unrestricted-gpu-pod"

@@ -39,13 +39,12 @@ from policies.kubernetes.pod_security.privileges import (
     windows_host_process,
 )
 from policies.kubernetes.pod_security.view import (
-    LATEST,
     PodView,
-    Versions,
     Violation,
     is_hardened,
     view,
 )
+from policies.kubernetes.profile_versions import LATEST, Versions
 
 Level = Literal["baseline", "restricted"]
 Control = Callable[[PodView], Violation | None]

@@ -9,6 +9,7 @@ import msgspec
 
 from policies.kubernetes.core_v1 import Capabilities, PodSpec, SeccompProfile, SecurityContext
 from policies.kubernetes.pod import Container, Pod
+from policies.kubernetes.profile_versions import LATEST, Versions
 from policies.wording import quote
 
 HARDENED = SecurityContext(
@@ -18,24 +19,6 @@ HARDENED = SecurityContext(
 and leaves the user and the seccomp profile to the Pod. Never changed."""
 
 _RUNTIME_DEFAULT = SeccompProfile("RuntimeDefault")
-
-
-class Versions(NamedTuple):
-    """The minor versions of Kubernetes 1.x whose profiles a Pod must meet, all of them.
-
-    They are that of the cluster, and the one that the namespace pins, if it does.
-    """
-
-    oldest: int
-    newest: int
-
-
-OLDEST, NEWEST = 30, 37
-"""The minor versions whose profiles are known."""
-VERSIONS = tuple(f"v1.{minor}" for minor in range(OLDEST, NEWEST + 1))
-LATEST_VERSION = "latest"
-"""In place of a version: that of the cluster."""
-LATEST = Versions(NEWEST, NEWEST)
 
 
 class PodView(msgspec.Struct, frozen=True):

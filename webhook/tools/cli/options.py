@@ -14,7 +14,7 @@ import click
 from msgspec.structs import replace
 
 from policies.facts import Request
-from policies.kubernetes.pod_security.view import NEWEST, OLDEST
+from policies.kubernetes.profile_versions import NEWEST, OLDEST
 from webhook.documents.document import InputError
 from webhook.documents.files import STDIN, display_name
 from webhook.documents.policy_files import load_policy, policy_name
