@@ -87,6 +87,14 @@ def test_a_decision_without_a_cluster_allows_and_lists_missing_facts(
     assert decide(obj, BY_LABEL, Request(namespace="ml"), known).missing_facts == ()
 
 
+def test_labels_of_a_namespace_are_a_missing_fact_if_an_override_selects_by_them() -> None:
+    selector = {"namespaceSelector": {"matchLabels": {"team": "ml"}}, "mode": "audit"}
+    own, gpu = deciding.policy(overrides=[selector]), pod("nvidia.com/gpu")
+    assert decide(gpu, own).missing_facts == ("namespaces",)
+    assert decide(gpu, own, facts=Facts(namespace_labels={})).missing_facts == ()
+    assert decide(gpu, deciding.policy()).missing_facts == ()
+
+
 def test_an_unknown_claim_that_a_container_uses_is_a_missing_fact() -> None:
     obj = pod(resourceClaims=[{"name": "gpu", "resourceClaimName": "one"}])
     assert decide(obj, policy()).missing_facts == ()

@@ -19,7 +19,15 @@ from policies.kubernetes.pod import Pod, host_peaks
 from policies.kubernetes.quantity import NANOS, parse_quantity
 from policies.kubernetes.template import Template
 from policies.policy import Policy
-from policies.requests import Scope, device_peaks, device_requests, devices_in_pool, named_claims
+from policies.requests import (
+    Scope,
+    device_peaks,
+    device_requests,
+    devices_in_pool,
+    named_claims,
+    needed_devices,
+    offered_by,
+)
 from specs import policy_of
 from strategies import JSON
 from typed import pod_of
@@ -136,7 +144,9 @@ def test_the_peak_in_a_pool_counts_the_devices_of_the_pool(
 
 GPU = "gpu.nvidia.com"
 ALL = {"deviceClassName": GPU, "allocationMode": "All"}
-OF_EIGHT = Node("n", {"gpu": "yes"}, (), {}, {f"{IMPLICIT}{GPU}": 8})
+OF_EIGHT, OF_TWO = (
+    Node(f"n{count}", {"gpu": "yes"}, (), {}, {f"{IMPLICIT}{GPU}": count}) for count in (8, 2)
+)
 EITHER = {
     "name": "g",
     "firstAvailable": [{"name": n, "deviceClassName": GPU, "count": int(n)} for n in "418"],
@@ -151,7 +161,7 @@ EITHER = {
         ([{"exactly": {"deviceClassName": GPU, "count": 3}}] * 2, (), None, 6, 6),
         ([{"exactly": ALL}], (), None, inf, inf),
         ([{"exactly": ALL}], (), NodeIndex(), inf, inf),
-        ([{"exactly": ALL}], (), NodeIndex([OF_EIGHT]), 8, 8),
+        ([{"exactly": ALL}], (), NodeIndex([OF_EIGHT, OF_TWO]), 8, 8),
         ([{"name": "g", "exactly": ALL}], ("g", "g"), None, 2, 2),
         ([{"exactly": {**ALL, "adminAccess": True}}], (), None, 0, 0),
         ([EITHER], (), None, 8, 1),
@@ -180,6 +190,41 @@ def test_the_devices_of_claims_count(
     own = Scope(policy, Request(), facts)
     assert devices_in_pool(pod, policy.pools[0], own) == most
     assert devices_in_pool(pod, policy.pools[0], own, min) == least
+
+
+@pytest.mark.parametrize(
+    ("request_of_claim", "group", "needed"),
+    [
+        ({"deviceClassName": GPU, "count": 2}, None, 4),
+        ({"deviceClassName": GPU, "count": 2}, {"podGroupName": "g"}, 0),
+        ({"deviceClassName": GPU, "adminAccess": True}, None, 0),
+        ({"deviceClassName": GPU, "capacity": {"requests": {"memory": "1Gi"}}}, None, 0),
+        ({"deviceClassName": "nic.example"}, None, 0),
+        (EITHER, None, 0),
+    ],
+)
+def test_a_pod_needs_what_it_alone_gets_from_claim_templates(
+    request_of_claim: JSON, group: JSON | None, needed: int
+) -> None:
+    pool = {"name": "a", "deviceClasses": [GPU], "nodeSelector": {"gpu": "yes"}}
+    claim = read_claim({"devices": {"requests": [request_of_claim]}})
+    known = {("default", "one"): claim}
+    own = Scope(policy_of({"pools": [pool]}), Request(), Facts(claims=known, claim_templates=known))
+    entries = [{"name": f"{n}", "resourceClaimTemplateName": "one"} for n in range(2)]
+    entries.append({"name": "shared", "resourceClaimName": "one"})
+    spec = {"resourceClaims": entries, "containers": [{"name": "a"}], "schedulingGroup": group}
+    made = pod_of({"spec": spec})
+    assert needed_devices(made, own) == ({f"{IMPLICIT}{GPU}": needed} if needed else {})
+    if needed:
+        assert devices_in_pool(made, own.policy.pools[0], own) == needed + 2
+
+
+def test_a_pool_offers_what_its_nodes_offer_if_they_are_known() -> None:
+    names = ["nvidia.com/gpu", "nvidia.com/mig-*"]
+    own = policy_of({"pools": [{"name": "a", "resources": names, "nodeSelector": {"gpu": "yes"}}]})
+    for devices, offered in (({}, names), ({names[0]: 8}, names[:1])):
+        nodes = NodeIndex([Node("n", {"gpu": "yes"}, (), devices)])
+        assert offered_by(own.pools[0], Scope(own, Request(), Facts(nodes=nodes))) == offered
 
 
 def test_a_pod_needs_devices_whose_quantity_is_above_zero() -> None:
