@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 import strategies
 from deciding import term
+from policies.kubernetes.core_v1 import Toleration
 from policies.kubernetes.scheduling import (
     Alternative,
     Taint,
     parse_int64,
+    tolerates,
 )
 from policies.kubernetes.selector import (
     Selector,
@@ -23,6 +25,7 @@ from policies.kubernetes.selector import (
     selector_of,
     selects,
 )
+from policies.kubernetes.workload import convert
 from strategies import JSON
 from typed import alternatives, matches_node, may_tolerate
 
@@ -95,6 +98,23 @@ def test_may_tolerate_is_true_for_a_number_that_some_taint_value_can_have(
 ) -> None:
     toleration = {"key": "gpu", "operator": operator, "value": bound}
     assert may_tolerate(toleration, Taint("gpu", "NoSchedule")) is may
+
+
+@pytest.mark.parametrize(
+    ("written", "value", "covers"),
+    [
+        ({}, "", True),
+        ({"value": "a"}, "a", True),
+        ({"operator": "Equal", "value": "a"}, "b", False),
+        ({"operator": "Equal"}, None, False),
+        ({"operator": "Exists"}, None, True),
+        ({"operator": "Lt", "value": "2"}, "2", False),
+    ],
+)
+def test_a_toleration_covers_a_taint_on_every_cluster(
+    written: JSON, value: str | None, covers: bool
+) -> None:
+    assert tolerates(convert(written, Toleration), Taint("gpu", "NoSchedule", value)) is covers
 
 
 class TestNodeSelections:
