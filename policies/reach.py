@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import and_, or_
@@ -69,6 +70,8 @@ _CLOUD_NODE_GROUPS = (
 
 HOST = "kubernetes.io/hostname"
 """The label with the name of a node."""
+_MIG = re.compile(r"nvidia\.com/mig-(\dc\.)?\dg\.\d+gb(\.[a-z-]+)*")
+"""NVIDIA's slices by their profile, as ``1g.10gb+me`` with a dot in place of the plus sign."""
 
 Closed = Mapping[Pool, Collection[Pool]]
 """By candidate pool, the pools that its nodes can belong to as well, and that the Pod may not
@@ -565,4 +568,4 @@ def _may_offer(template: NodeTemplate, needed: Mapping[str, int]) -> bool:
         vendor is None or vendor.offers(name) or name in vendor.fractional
         for name in needed
         for vendor in [vendor_of(name)]
-    )
+    ) and not any("/mig-" in name and not _MIG.fullmatch(name) for name in needed)

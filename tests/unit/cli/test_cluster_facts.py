@@ -260,17 +260,25 @@ def test_pod_security_is_that_of_the_cluster_and_of_the_version_that_the_namespa
     for version, labels, denied_by in (
         ({"minor": "37"}, {}, ""),
         ({"minor": "38+"}, {label: "restricted", f"{label}-version": "latest"}, ""),
-        ({"minor": "36"}, {}, "v1.36"),
-        ({"minor": "37", "emulationMinor": "36"}, {}, "v1.36"),
-        ({"minor": "37"}, {label: "baseline", f"{label}-version": "v1.33"}, "v1.33"),
+        ({"minor": "36"}, {}, "version v1.36"),
+        ({"minor": "37", "emulationMinor": "36"}, {}, "version v1.36"),
+        (
+            {"minor": "37"},
+            {label: "baseline", f"{label}-version": "v1.33"},
+            "versions v1.33 and v1.37",
+        ),
         ({"minor": "37"}, {label: "privileged", f"{label}-version": "v1.33"}, ""),
-        ({"minor": "36"}, {label: "restricted", f"{label}-version": "v1.37"}, "v1.36"),
+        (
+            {"minor": "36"},
+            {label: "restricted", f"{label}-version": "v1.37"},
+            "versions v1.36 and v1.37",
+        ),
     ):
         api.objects["/version"] = version
         api.put(NAMESPACES, named("ml", labels))
         outcome = gpufence("check", *cluster, pods)
         assert (outcome.status == 1) == bool(denied_by), (version, labels)
-        assert not denied_by or f'"restricted" of version {denied_by} accepts' in outcome.out
+        assert not denied_by or f'"restricted" of {denied_by} accepts' in outcome.out
     assert gpufence("check", "--kubernetes-version", "v1.36.3", pods).status == 1
     assert gpufence("check", "--kubernetes-version", "1.37", pods).status == 0
     assert gpufence("check", pods).status == 0
