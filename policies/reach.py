@@ -186,15 +186,18 @@ def selects_unlabeled(pod: Pod, request: DeviceRequest, context: Context) -> boo
 def is_excluded(pod: Pod, context: Context) -> bool:
     """Return whether the Pod's own node selection excludes the nodes with its device."""
     return any(
-        each.certain and each.devices and excluded_pools(pod, each, context)
+        each.certain and each.devices and excludes_pools(pod, each, context)
         for each in context.distinct_requests
     )
 
 
-def excluded_pools(pod: Pod, request: DeviceRequest, context: Context) -> list[Pool]:
-    """Return the candidate pools of a request if the Pod's node selection excludes their nodes."""
+def excludes_pools(pod: Pod, request: DeviceRequest, context: Context) -> bool:
+    """Return whether the Pod's own node selection excludes the candidate pools of a request.
+
+    It excludes all of them or none: one that it excludes is no candidate if another one is left.
+    """
     excluded = failing("selection", pod, request, context)
-    return [] if excluded and selects_unlabeled(pod, request, context) else excluded
+    return bool(excluded) and not selects_unlabeled(pod, request, context)
 
 
 def _with_device(request: DeviceRequest, nodes: NodeIndex) -> NodeSet:

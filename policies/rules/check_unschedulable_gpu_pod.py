@@ -40,7 +40,7 @@ from policies.policy import Pool
 from policies.pool_nodes import nodes_of_pools
 from policies.reach import (
     can_be_added,
-    excluded_pools,
+    excludes_pools,
     is_meant_for,
     joining,
     largest_offers,
@@ -100,8 +100,8 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     for request in requests:
         if nodes is not None and (unlabeled := unlabeled_nodes(request, nodes, context)):
             yield from _unlabeled(pod, unlabeled, nodes, request)
-        if excluded := excluded_pools(pod, request, context):
-            yield _excluded(pod, excluded, request, context)
+        if excludes_pools(pod, request, context):
+            yield _excluded(pod, request, context)
         if reader := reader or _reader_of(pod, context):
             yield from _untolerated(pod, request.pools[0], f"requests {request.what}", reader)
     if nodes is None:
@@ -514,7 +514,8 @@ def _offers(request: DeviceRequest) -> str:
     return f"{request.pool_names} offer{'s' if len(request.pools) == 1 else ''}"
 
 
-def _excluded(pod: Pod, pools: Sequence[Pool], request: DeviceRequest, context: Context) -> Finding:
+def _excluded(pod: Pod, request: DeviceRequest, context: Context) -> Finding:
+    pools = request.pools
     pool = pools[0]
     for key, value in (pod.spec.node_selector or {}).items():
         if (accepted := pool.selector.get(key)) and value not in accepted:

@@ -14,6 +14,7 @@ from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.finding import Finding
 from policies.kubernetes.claims import Claim
+from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.node_templates import NODE_POOL_LABEL, NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
@@ -301,6 +302,9 @@ def test_devices_on_nodes_without_labels_are_reported_if_no_node_has_the_labels_
     assert ("no node with the device has the labels of its pool" in reasons) is warns
 
 
+IN_ZONE_B = (Requirement("zone", "In", ["b"]),)
+
+
 class TestLargestOffers:
     @pytest.mark.parametrize(
         ("nodes", "offers"),
@@ -340,6 +344,7 @@ class TestLargestOffers:
             (NodeTemplate("t", {PRESENT: "true", "zone": "b"}), required("zone NotIn b"), False),
             (NodeTemplate("t", {PRESENT: "true"}), required("zone NotIn b"), True),
             (NodeTemplate("t", {PRESENT: "true"}), required("zone In a"), False),
+            (NodeTemplate("t", {PRESENT: "true"}, (), IN_ZONE_B), required("zone In a"), False),
             (NodeTemplate("t", {PRESENT: "true"}), {"nodeSelector": {"zone": "a"}}, False),
             (NodeTemplate("t", {PRESENT: "true", "zone": "a"}), required("zone In b a"), True),
         ],

@@ -101,20 +101,28 @@ def test_may_tolerate_is_true_for_a_number_that_some_taint_value_can_have(
 
 
 @pytest.mark.parametrize(
-    ("written", "value", "covers"),
+    ("written", "value", "covers", "may"),
     [
-        ({}, "", True),
-        ({"value": "a"}, "a", True),
-        ({"operator": "Equal", "value": "a"}, "b", False),
-        ({"operator": "Equal"}, None, False),
-        ({"operator": "Exists"}, None, True),
-        ({"operator": "Lt", "value": "2"}, "2", False),
+        ({}, "", True, True),
+        ({"key": "other"}, "", False, False),
+        ({"value": "a"}, "a", True, True),
+        ({"operator": "Equal", "value": "a"}, "b", False, False),
+        ({"operator": "Equal"}, None, False, True),
+        ({"operator": "Exists"}, None, True, True),
+        ({"operator": "Lt", "value": "2"}, "2", False, False),
+        ({"operator": "Lt", "value": "3"}, "2", False, True),
+        ({"operator": "Gt", "value": "2"}, "2", False, False),
+        ({"operator": "Gt", "value": "1"}, "2", False, True),
+        ({"operator": "Lt"}, "2", False, False),
+        ({"operator": "Lt", "value": "3"}, "two", False, False),
     ],
 )
-def test_a_toleration_covers_a_taint_on_every_cluster(
-    written: JSON, value: str | None, covers: bool
+def test_a_toleration_covers_a_taint_on_every_cluster_or_may_on_some(
+    written: JSON, value: str | None, covers: bool, may: bool
 ) -> None:
-    assert tolerates(convert(written, Toleration), Taint("gpu", "NoSchedule", value)) is covers
+    taint = Taint("gpu", "NoSchedule", value)
+    assert tolerates(convert(written, Toleration), taint) is covers
+    assert may_tolerate(written, taint) is may
 
 
 class TestNodeSelections:

@@ -94,6 +94,7 @@ def test_reserved_nodes_are_left_out_unless_the_pod_chooses_no_others(
     own = policy(
         pools=[
             {"name": "open", "nodeSelector": {"gpu": "a"}, **offering},
+            {"name": "without-nodes", "nodeSelector": {"gpu": "b"}, **offering},
             {"name": "lab", "nodeSelector": {"lab": "1"}, **reserved},
             {"name": "other", "nodeSelector": {"lab": "2"}, **reserved},
         ]
