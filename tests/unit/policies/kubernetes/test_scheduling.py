@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import strategies
 from deciding import term
-from policies.kubernetes.core_v1 import Toleration
+from policies.kubernetes.core_v1 import Requirement, Toleration
 from policies.kubernetes.scheduling import (
     Alternative,
     Taint,
@@ -126,6 +126,23 @@ def test_a_toleration_covers_a_taint_on_every_cluster_or_may_on_some(
 
 
 class TestNodeSelections:
+    @pytest.mark.parametrize(
+        ("fields", "possible"),
+        [
+            (["In n"], True),
+            (["In n", "In m"], False),
+            (["In n", "NotIn n"], False),
+            (["NotIn n", "NotIn other-n"], True),
+            (["In"], False),
+        ],
+    )
+    def test_some_node_can_have_a_name_that_meets_the_fields(
+        self, fields: list[str], possible: bool
+    ) -> None:
+        words = [each.partition(" ") for each in fields]
+        names = tuple(Requirement("metadata.name", operator, [n]) for operator, _, n in words)
+        assert Alternative({}, (), names, "").has_possible_name() is possible
+
     @pytest.mark.parametrize(
         ("field", "accepted"),
         [
