@@ -173,14 +173,13 @@ def _completions(
         choices = [way[key] for way in rest]
         together = dict.fromkeys(chain(*choices)) if all(choices) else ()
         return [[*_lacking(alternative, labels), requirement(key, [*together])]]
-    fitting = [pool for pool in several if pool.can_meet(alternative)]
     found: list[Expressions] = []
-    for pool in fitting or several[:1]:
+    for pool in (each for each in several if each.can_meet(alternative)):
         every = dict.fromkeys((*labels, *pool.selector.items()))
         found += _ways(alternative, every, [*pools, pool], closed)
     if not found:
         every = dict.fromkeys((*labels, *several[0].selector.items()))
-        found.append(_nothing(alternative, every, [*pools, several[0]], closed))
+        found.append(_nothing(alternative, every, [*pools, *several], closed))
     return found
 
 

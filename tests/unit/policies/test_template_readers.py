@@ -73,6 +73,10 @@ CASES: dict[str, tuple[list[str], str]] = {
     "in a topology": ([made("batch/v1", "Job", GPU, REQUIRED)], KUEUE),
     "a set in a topology": ([made("apps/v1", "StatefulSet", GPU, REQUIRED)], KUEUE),
     "tolerant in a topology": ([made("batch/v1", "Job", TOLERANT, REQUIRED)], ""),
+    "a pod in a topology": (
+        [f"{{apiVersion: v1, kind: Pod, metadata: {{name: p, {REQUIRED}}}, spec: {{{GPU}}}}}"],
+        "",
+    ),
     "without a topology": ([made("batch/v1", "Job", more=QUEUED)], ""),
     "queued for a topology": ([flavor(), made("batch/v1", "Job", more=QUEUED)], KUEUE),
     "queued for no topology": ([flavor(""), made("batch/v1", "Job", more=QUEUED)], ""),

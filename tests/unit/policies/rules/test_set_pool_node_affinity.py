@@ -109,6 +109,53 @@ def test_reserved_nodes_are_left_out_unless_the_pod_chooses_no_others(
     assert ("lab" in str(found)) is excludes
 
 
+def test_a_candidate_pool_and_one_that_is_open_to_the_pod_close_no_nodes() -> None:
+    pools: list[JSON] = [
+        {"name": "open", "nodeSelector": {"gpu": "a"}, **OFFERING},
+        {"name": "queued", "nodeSelector": {"lab": "1"}, **OFFERING},
+        {"name": "own", "nodeSelector": {"lab": "2"}, "resources": ["example.com/b"]},
+    ]
+    pools[1]["requires"] = [{"queue": True, "action": "enforce"}]
+    pools[2]["allowedNamespaces"] = {"names": ["default"]}
+    assert "NotIn" not in str(mutated(pod(A), policy(pools=pools)))
+
+
+def test_reserved_nodes_are_left_out_of_each_term_unless_no_node_is_left() -> None:
+    def words(terms: list[JSON]) -> list[list[str]]:
+        listed = [each["matchExpressions"] for each in terms]
+        return [
+            [" ".join((e["key"], e["operator"], *e["values"])) for e in each] for each in listed
+        ]
+
+    found = mutated(pod(A, **required("lab In 1")), RESERVED)
+    assert words(found) == [["lab In 1", "gpu In a b"]]
+    found = mutated(pod(A, **required("lab In 1", "zone In a")), RESERVED)
+    assert words(found) == [
+        ["lab In 1", "gpu In a", "lab NotIn 1", "lab NotIn 2"],
+        ["zone In a", "gpu In a", "lab NotIn 1 2"],
+        ["zone In a", "gpu In b", "lab NotIn 1 2"],
+    ]
+    assert mutated(pod(A, **required(*found)), RESERVED) == found
+    either = term("gpu In a b")
+    first, second = mutated(pod(A, **required(either)), RESERVED)
+    assert words([first, second]) == [
+        ["gpu In a b", f"gpu In {own}", "lab NotIn 1 2"] for own in "ab"
+    ]
+    either["matchExpressions"].append(first["matchExpressions"][-1])
+    assert mutated(pod(A, **required(either)), RESERVED) == [either]
+
+
+def test_a_term_for_one_of_several_pools_leaves_out_what_the_pool_leaves_out() -> None:
+    paused = {"key": "paused", "operator": "DoesNotExist"}
+    h100, h200 = (
+        {"name": name, "resources": ["example.com/a"], "nodeSelector": {"model": name}}
+        for name in ("h100", "h200")
+    )
+    own = policy(pools=[h100 | {"matchExpressions": [paused]}, h200])
+    first, second = (each["matchExpressions"] for each in mutated(pod(A), own))
+    assert (first[1:], second[1:]) == ([paused], [])
+
+
 def test_terms_that_no_pool_meets_stay() -> None:
     elsewhere = {"matchExpressions": [{"key": "x", "operator": "In", "values": ["3"]}]}
     assert mutated(with_term(A, **elsewhere), SEVERAL_LABELS) == [elsewhere]
