@@ -196,6 +196,9 @@ def outage(request: pytest.FixtureRequest, unreachable: Outage) -> Iterator[Outa
     policies.use(api, default_spec() | {"failurePolicy": failure_policy})
     with released.controller(*FLAGS, *(() if second_line else ("--no-admission-policies",))):
         until(lambda: (DENYING in in_tree_denial(api)) is second_line, "the second line")
+        # API servers learn of each admission policy by itself.
+        leak = TRIED[DENIED]["device leak by variable"]
+        until(lambda: (tried(api, leak) == DENIED) is second_line, "its policy about devices")
         until(
             lambda: (
                 tried(api, TRIED[WAITS]["GPU Pod"])
