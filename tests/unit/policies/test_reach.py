@@ -405,6 +405,7 @@ class TestLargestOffers:
     [
         (GPU, True),
         ("nvidia.com/mig-1g.10gb", True),
+        ("nvidia.com/mig-1g.10g", False),
         ("nvidia.com/gpu-h100", False),
         ("hygon.com/dcumem", True),
         ("example.com/gpu", True),

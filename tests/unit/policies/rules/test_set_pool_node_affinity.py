@@ -72,6 +72,18 @@ def test_a_term_that_matches_no_node_stays() -> None:
         assert mutated(pod(A, **required(*elsewhere, "zone In a")), made)[:3] == elsewhere
 
 
+OFFERING: JSON = {"resources": ["example.com/a"]}
+OF_LAB: JSON = OFFERING | {"allowedNamespaces": {"names": ["lab"]}}
+RESERVED = policy(
+    pools=[
+        {"name": "open", "nodeSelector": {"gpu": "a"}, **OFFERING},
+        {"name": "without-nodes", "nodeSelector": {"gpu": "b"}, **OFFERING},
+        {"name": "lab", "nodeSelector": {"lab": "1"}, **OF_LAB},
+        {"name": "other", "nodeSelector": {"lab": "2"}, **OF_LAB},
+    ]
+)
+
+
 @pytest.mark.parametrize(
     ("terms", "template", "excludes"),
     [
@@ -89,23 +101,13 @@ def test_a_term_that_matches_no_node_stays() -> None:
 def test_reserved_nodes_are_left_out_unless_the_pod_chooses_no_others(
     terms: list[str], template: dict[str, str], excludes: bool
 ) -> None:
-    offering: JSON = {"resources": ["example.com/a"]}
-    reserved = offering | {"allowedNamespaces": {"names": ["lab"]}}
-    own = policy(
-        pools=[
-            {"name": "open", "nodeSelector": {"gpu": "a"}, **offering},
-            {"name": "without-nodes", "nodeSelector": {"gpu": "b"}, **offering},
-            {"name": "lab", "nodeSelector": {"lab": "1"}, **reserved},
-            {"name": "other", "nodeSelector": {"lab": "2"}, **reserved},
-        ]
-    )
     gpu: JSON = {"gpu": "a", "zone": "a"}
     labels = [gpu, gpu | {"lab": "1"}] if terms == ["zone In a"] else []
     labels += [gpu | {"lab": "1", "zone": "b"}, {"zone": "d"}]
     nodes = NodeIndex(Node(f"n{n}", each, (), {}) for n, each in enumerate(labels))
     templates = (NodeTemplate("t", template),) if template else ()
     facts = Facts(nodes=nodes, templates=templates)
-    found = mutated(pod(A, **required(*terms)), own, facts)
+    found = mutated(pod(A, **required(*terms)), RESERVED, facts)
     assert ("lab" in str(found)) is excludes
 
 
