@@ -419,6 +419,8 @@ def largest_offers(
 ) -> dict[str, int]:
     """Return the most that a node offers of each needed resource, if no node offers all of them.
 
+    Nodes that an autoscaler can add count as well.
+
     The result is empty if one of the selected nodes has enough, or if there are none that count. It
     is also empty if an autoscaler can add a node that has enough.
     """
@@ -432,7 +434,17 @@ def largest_offers(
         return {}
     if can_be_added(pod, pools, needed, context.facts):
         return {}
-    return {name: max(nodes.offers(name, selected), default=0) for name in needed}
+    sizes = [
+        each.allocatable
+        for each in joining(pools, context.facts)
+        if each.allocatable and any(may_meet(each, own) for own in pod.selection())
+    ]
+    return {
+        name: max(
+            (*nodes.offers(name, selected), *(size.get(name, 0) for size in sizes)), default=0
+        )
+        for name in needed
+    }
 
 
 def rdma_resource_of(

@@ -367,7 +367,7 @@ class TestLargestOffers:
         selecting = pod({"resources": {"limits": {GPU: 1}}}, nodeSelector={"zone": zone})
         assert bool(decide(selecting, DEFAULT, facts=facts).findings) is warns
 
-    @pytest.mark.parametrize(("nodes", "offers"), [([], {GPU: 0}), ([PLAIN], {})])
+    @pytest.mark.parametrize(("nodes", "offers"), [([], {GPU: 8}), ([PLAIN], {})])
     def test_node_templates_answer_where_no_node_is_known(
         self, nodes: list[Node], offers: dict[str, int]
     ) -> None:
