@@ -126,8 +126,8 @@ def _missing(pod: Pod, context: Context, closed: Closed) -> list[list[Expression
     new = 0
     for alternative in pod.alternatives():
         # No node meets a term that does not parse.
-        of_pools = alternative.parses and _completions(alternative, pools, several, closed)
-        missing.append(of_pools or [[]])
+        parses = alternative.parses
+        missing.append(_completions(alternative, pools, several, closed) if parses else [[]])
         new += len(missing[-1]) - bool(alternative.path)
         if new > MOST_NEW_TERMS:
             return None
