@@ -329,34 +329,34 @@ class TestLargestOffers:
         assert rdma_resource_of(pod_of(pod()), DEFAULT.pools, {GPU: 9}, context()) is None
 
     @pytest.mark.parametrize(
-        ("template", "selection", "can_add"),
+        ("template", "selection", "most"),
         [
-            (NodeTemplate("t", {PRESENT: "true"}), {}, True),
-            (NodeTemplate("t", {PRESENT: "true"}, allocatable={GPU: 16}), {}, True),
-            (NodeTemplate("t", {PRESENT: "true"}, allocatable={GPU: 8}), {}, False),
-            (NodeTemplate("t", {}, allocatable={GPU: 16}), {}, False),
-            (NodeTemplate("t", {PRESENT: "true", "zone": "a"}), required("zone In a"), True),
+            (NodeTemplate("t", {PRESENT: "true"}), {}, 0),
+            (NodeTemplate("t", {PRESENT: "true"}, allocatable={GPU: 16}), {}, 0),
+            (NodeTemplate("t", {PRESENT: "true"}, allocatable={GPU: 8}), {}, 8),
+            (NodeTemplate("t", {}, allocatable={GPU: 16}), {}, 4),
+            (NodeTemplate("t", {PRESENT: "true", "zone": "a"}), required("zone In a"), 0),
             (
                 NodeTemplate("t", {PRESENT: "true", "zone": "a"}),
                 required("zone In b", "zone In a"),
-                True,
+                0,
             ),
-            (NodeTemplate("t", {PRESENT: "true", "zone": "b"}), required("zone NotIn b"), False),
-            (NodeTemplate("t", {PRESENT: "true"}), required("zone NotIn b"), True),
-            (NodeTemplate("t", {PRESENT: "true"}), required("zone In a"), False),
-            (NodeTemplate("t", {PRESENT: "true"}, (), IN_ZONE_B), required("zone In a"), False),
-            (NodeTemplate("t", {PRESENT: "true"}), {"nodeSelector": {"zone": "a"}}, False),
-            (NodeTemplate("t", {PRESENT: "true", "zone": "a"}), required("zone In b a"), True),
+            (NodeTemplate("t", {PRESENT: "true", "zone": "b"}), required("zone NotIn b"), 4),
+            (NodeTemplate("t", {PRESENT: "true"}), required("zone NotIn b"), 0),
+            (NodeTemplate("t", {PRESENT: "true"}), required("zone In a"), 4),
+            (NodeTemplate("t", {PRESENT: "true"}, (), IN_ZONE_B), required("zone In a"), 4),
+            (NodeTemplate("t", {PRESENT: "true"}), {"nodeSelector": {"zone": "a"}}, 4),
+            (NodeTemplate("t", {PRESENT: "true", "zone": "a"}), required("zone In b a"), 0),
         ],
     )
     def test_an_autoscaler_can_add_a_node_that_has_enough(
-        self, template: NodeTemplate, selection: JSON, can_add: bool
+        self, template: NodeTemplate, selection: JSON, most: int
     ) -> None:
         nodes = NodeIndex([Node("gpu-1", {PRESENT: "true", "zone": "a"}, (), {GPU: 4})])
         of_zone = pod_of(pod(**selection))
         known = context(nodes=nodes, templates=(template,))
         offers = largest_offers(of_zone, DEFAULT.pools, {GPU: 9}, known)
-        assert offers == ({} if can_add else {GPU: 4})
+        assert offers == ({GPU: most} if most else {})
 
     @pytest.mark.parametrize(("zone", "warns"), [("b", False), ("c", True)])
     def test_an_autoscaler_can_add_a_node_that_the_pod_selects(
@@ -441,6 +441,37 @@ def test_autoscalers_can_add_devices_up_to_their_limits(
     selecting = pod_of(pod(**required("zone In a", "zone In c")))
     known = context(nodes=nodes, templates=(template,))
     assert most_added(selecting, DEFAULT.pools, GPU, nodes, known) == added
+
+
+FENCE, OF_TEAM = Taint(GPU, "NoSchedule", "present"), Taint("team", "NoSchedule", "")
+
+
+@pytest.mark.parametrize(
+    ("spec", "of_template", "warns"),
+    [
+        ({}, None, True),
+        ({}, [], False),
+        ({}, [FENCE], False),
+        ({}, [FENCE, OF_TEAM], True),
+        ({"nodeName": "gpu-1"}, None, False),
+        ({"tolerations": [{"key": "team"}]}, None, False),
+        ({"tolerations": [{"key": "other"}]}, None, True),
+    ],
+)
+def test_a_taint_of_each_known_node_repels_a_pod_unless_a_node_without_it_may_join(
+    spec: JSON, of_template: list[Taint] | None, warns: bool
+) -> None:
+    templates = (
+        () if of_template is None else (NodeTemplate("t", {PRESENT: "true"}, tuple(of_template)),)
+    )
+    nodes = NodeIndex([PLAIN, Node("gpu-1", {PRESENT: "true"}, (FENCE, OF_TEAM), {GPU: 8})])
+    made = pod({"resources": {"limits": {GPU: 1}}}, **spec)
+    daemon_set = deployment(made) | {"kind": "DaemonSet"}
+    for obj, repelled in ((made, warns), (daemon_set, False)):
+        found = decide(obj, DEFAULT, facts=Facts(nodes=nodes, templates=templates)).findings
+        texts = [each.detail for each in found if "tolerates no known node" in each.reason]
+        assert bool(texts) is repelled
+        assert all("such as team:NoSchedule of node gpu-1" in text for text in texts)
 
 
 class TestGPUPodsInOtherPools:
