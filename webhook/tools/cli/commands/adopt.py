@@ -156,7 +156,7 @@ def adopt(
 
     adoption = run_on(connection, dump, work, PATHS.__contains__, kubernetes_version)
     out.mkdir(parents=True, exist_ok=True)
-    write_file(files[0], adoption.text)
+    write_file(files[0], adoption.text.encode())
     report = AuditReport(
         f"{policy_path or 'discovered, without overrides and exceptions'}, as if in mode enforce",
         datetime.now(UTC),

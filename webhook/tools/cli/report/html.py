@@ -56,7 +56,8 @@ def audit(report: AuditReport) -> Iterator[str]:
     shown = {title: items for title, items in sections.items() if items or title == "Findings"}
     css = (_TEMPLATES / "page.css").read_text(encoding="utf-8").strip()
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode("ascii")
-    page = _template().render(
+    # In pieces: of a large cluster, the page has tens of megabytes.
+    yield from _template().generate(
         command=report.command,
         subtitle=f"{report.cluster}, {report.created:%Y-%m-%d %H:%M} UTC, policy: {report.policy}",
         numbers=[*_numbers(report)],
@@ -65,7 +66,7 @@ def audit(report: AuditReport) -> Iterator[str]:
         style=Markup(css),  # noqa: S704 - an own file
         style_hash=f"sha256-{digest}",
     )
-    yield f"{page}\n"
+    yield "\n"
 
 
 def _numbers(report: AuditReport) -> Iterator[_Number]:

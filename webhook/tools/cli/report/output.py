@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO, TypeAlias, TypeVar
 
@@ -150,10 +151,10 @@ def unwritable(path: str, error: OSError) -> InputError:
     return InputError([f"{path}: {problem}."])
 
 
-def write_file(path: str | Path, text: str) -> None:
-    """Write a text; raises InputError."""
+def write_file(path: str | Path, content: bytes) -> None:
+    """Write a file; raises InputError."""
     try:
-        Path(path).write_text(text, encoding="utf-8", newline="\n")
+        Path(path).write_bytes(content)
     except OSError as error:
         raise unwritable(printable(str(path)), error) from error
 
@@ -165,14 +166,17 @@ def write_reports(command: Command, report: Report, outputs: Sequence[Output]) -
         make = getattr(import_module(f"{__package__}.{output.format}"), command)
         stream = sys.stdout if output.path == STDOUT else None
         own = (report, terminal_of(stream)) if output.format == TEXT else (report,)
-        text = "".join(make(*own))
-        if stream is None:
-            write_file(output.path, text)
-        elif output.format == TEXT:
-            stream.write(text)
+        if stream is not None and output.format == TEXT:
+            stream.write("".join(make(*own)))
         else:
+            # Encoded one by one: the pieces of a large page take ten times the memory of its text.
             # In UTF-8, whatever the encoding of the terminal is.
-            stream.buffer.write(text.encode())
+            made = BytesIO()
+            made.writelines(piece.encode() for piece in make(*own))
+            if stream is None:
+                write_file(output.path, made.getvalue())
+            else:
+                stream.buffer.write(made.getvalue())
         sys.stdout.flush()
 
 
