@@ -419,10 +419,8 @@ def largest_offers(
 ) -> dict[str, int]:
     """Return the most that a node offers of each needed resource, if no node offers all of them.
 
-    Nodes that an autoscaler can add count as well.
-
-    The result is empty if one of the selected nodes has enough, or if there are none that count. It
-    is also empty if an autoscaler can add a node that has enough.
+    The nodes that an autoscaler can add count as well. The result is empty if one of the selected
+    nodes has enough, if there are none that count, or if an autoscaler can add one that has enough.
     """
     nodes = context.facts.nodes
     if nodes is None:
@@ -434,15 +432,9 @@ def largest_offers(
         return {}
     if can_be_added(pod, pools, needed, context.facts):
         return {}
-    sizes = [
-        each.allocatable
-        for each in joining(pools, context.facts)
-        if each.allocatable and any(may_meet(each, own) for own in pod.selection())
-    ]
+    sizes = [each.allocatable or {} for each in _addable(pod, pools, {}, context.facts)]
     return {
-        name: max(
-            (*nodes.offers(name, selected), *(size.get(name, 0) for size in sizes)), default=0
-        )
+        name: max([0, *nodes.offers(name, selected), *(size.get(name, 0) for size in sizes)])
         for name in needed
     }
 
@@ -579,8 +571,12 @@ def _may_offer(template: NodeTemplate, needed: Mapping[str, int]) -> bool:
     """Return whether a node can have the devices: of an unknown number, those that plugins name."""
     if template.allocatable is not None:
         return template.offers(needed)
-    return all(
-        vendor is None or vendor.offers(name) or name in vendor.fractional
-        for name in needed
-        for vendor in [vendor_of(name)]
-    ) and not any("/mig-" in name and not _MIG.fullmatch(name) for name in needed)
+    return all(map(_is_plausible, needed))
+
+
+def _is_plausible(name: str) -> bool:
+    """Return whether a device plugin, or a DeviceClass, may provide devices by this name."""
+    if name.startswith("nvidia.com/mig-"):
+        return bool(_MIG.fullmatch(name))
+    vendor = vendor_of(name)
+    return vendor is None or vendor.offers(name) or name in vendor.fractional

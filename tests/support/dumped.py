@@ -42,3 +42,14 @@ def resource_slice(driver: str, pool: str, **spec: Any) -> JSON:
             **spec,
         },
     }
+
+
+def node_pool(name: str, labels: JSON, **spec: Any) -> JSON:
+    """Return a NodePool of Karpenter whose nodes have the labels."""
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name},
+        "spec": {"template": template},
+    }

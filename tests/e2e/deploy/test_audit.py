@@ -58,7 +58,7 @@ def audited(
     account = one(objects, "ServiceAccount")
     account["metadata"]["namespace"] = namespace
     open_node = node("open", labels=LABELS, resources={"nvidia.com/gpu": "8"})
-    selected = {"nodeSelector": {"kubernetes.io/hostname": "open"}, "schedulerName": "nobody"}
+    selected = {"nodeSelector": {"kubernetes.io/hostname": "open"}, "schedulerName": "none"}
     job = {"parallelism": 3, "template": {"spec": {**pod_spec(8), **selected}}}
     try:
         api.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", account)

@@ -15,7 +15,7 @@ import yaml
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from dumped import device_class, manifests, resource_slice
+from dumped import device_class, manifests, node_pool, resource_slice
 from laws.profile import law
 from oracle.driver import Oracle
 from paths import TESTS
@@ -96,17 +96,6 @@ def node(name: str, labels: JSON, tainted: list[JSON], devices: JSON) -> JSON:
     }
 
 
-def node_pool(name: str, labels: JSON, tainted: list[JSON]) -> JSON:
-    spec = {"taints": tainted, "requirements": []}
-    template = {"metadata": {"labels": labels}, "spec": spec}
-    return {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodePool",
-        "metadata": {"name": name},
-        "spec": {"template": template},
-    }
-
-
 @st.composite
 def clusters(draw: st.DrawFn) -> list[JSON]:
     """Groups of one or two equal nodes, other nodes, DeviceClasses and NodePools."""
@@ -133,7 +122,9 @@ def clusters(draw: st.DrawFn) -> list[JSON]:
     for number in range(draw(st.integers(0, 2))):
         vendor = draw(st.sampled_from([*LABELS]))
         labels = {**draw(chosen(LABELS[vendor])), **draw(chosen(SHARED))}
-        objects.append(node_pool(f"pool-{number}", labels, draw(tainted(TAINTS))))
+        objects.append(
+            node_pool(f"pool-{number}", labels, taints=draw(tainted(TAINTS)), requirements=[])
+        )
     return objects
 
 

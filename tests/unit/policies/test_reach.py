@@ -406,6 +406,7 @@ class TestLargestOffers:
         (GPU, True),
         ("nvidia.com/mig-1g.10gb", True),
         ("nvidia.com/mig-1g.10g", False),
+        ("deviceclass.resource.kubernetes.io/mig-small", True),
         ("nvidia.com/gpu-h100", False),
         ("hygon.com/dcumem", True),
         ("example.com/gpu", True),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dumped import device_class, resource_slice
+from dumped import device_class, node_pool, resource_slice
 from each import each
 from running import Run, assert_golden
 
@@ -49,16 +49,6 @@ def listed(
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
         "spec": {"taints": [{"key": k, "value": v, "effect": effect} for k, v in taints.items()]},
         "status": {"allocatable": {"cpu": "8", **devices}},
-    }
-
-
-def node_pool(name: str, labels: JSON, **spec: Any) -> JSON:
-    template = {"metadata": {"labels": labels}, "spec": spec}
-    return {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodePool",
-        "metadata": {"name": name},
-        "spec": {"template": template},
     }
 
 
