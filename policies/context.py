@@ -50,14 +50,14 @@ class Context(Scope, frozen=True, gc=False):
     @classmethod
     def of(cls, pod: Pod, policy: Policy, request: Request, facts: Facts) -> Context:
         """Return the context of a Pod."""
-        scope = cls(policy, request, facts)
+        scope = Scope(policy, request, facts)
         defaults = facts.defaults.get(request.namespace)
         # API servers have given them to a Pod already.
         if defaults and not (request.fail_closed and pod.kind == "Pod"):
             pod.take(defaults)
         requests = device_requests(pod, scope)
         if not requests:
-            return scope
+            return cls(policy, request, facts)
         if any(len(device_request.pools) > 1 for device_request in requests):
             requests = with_candidates(pod, requests, scope)
         distinct: dict[tuple[Pool, ...], DeviceRequest] = {}

@@ -152,10 +152,13 @@ def needs_no_labels(request: DeviceRequest, context: Context) -> bool:
 
 def _opened_by(request: DeviceRequest) -> Iterator[Pool]:
     """Yield the pools that the Pod may not use, and whose taint it tolerates for its own pools."""
-    own = [taint for pool in request.pools for taint in pool.tolerated]
     for pool, condition in request.excluded:
         if condition in ("namespace", "size") and all(
-            any(each.includes(taint) or taint.includes(each) for each in own)
+            any(
+                each.includes(taint) or taint.includes(each)
+                for candidate in request.pools
+                for each in candidate.tolerated
+            )
             for taint in pool.fence
         ):
             yield pool

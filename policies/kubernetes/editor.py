@@ -8,7 +8,7 @@ mapping. Nothing else changes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import msgspec
@@ -57,11 +57,8 @@ class RemoveOperation(PatchOperation, frozen=True, gc=False, tag="remove"):
     """The operation ``remove``, which has no value."""
 
 
-class _End(int):
-    """The index of an entry that is appended to its list. JSON Patch writes ``-`` for it."""
-
-    def __str__(self) -> str:
-        return "-"
+_pointer_in_pod = lru_cache(maxsize=1024)(pointer)
+"""For speed. Keys that mutations add to a Pod are short; the path of another object may be any."""
 
 
 class Editor:
@@ -80,9 +77,11 @@ class Editor:
     @property
     def changes(self) -> list[tuple[str, PatchOperation]]:
         """The operations on the object, each with the mutation that it comes from."""
+        template = self._pod.template
+        pointer_to = _pointer_in_pod if template.kind == "Pod" else pointer
         return [
-            (rule, operation(pointer(place), value))
-            for rule, operation, place, value in self._pod.template.placed(self._made)
+            (rule, operation(pointer_to(place), value))
+            for rule, operation, place, value in template.placed(self._made)
         ]
 
     def made_by(self, rule: str) -> list[tuple[str, Any]]:
@@ -94,7 +93,7 @@ class Editor:
         made = [(path, value) for name, _, path, value in self._made if name == rule]
         in_spec = [(path, value) for path, value in made if path[0] == "spec"]
         shown = in_spec or [(path, value) for path, value in made if value is not UNSET]
-        return [(self._pod.at(field_path(map(_number, path))), value) for path, value in shown]
+        return [(self._pod.at(field_path(path)), value) for path, value in shown]
 
     def apply(self, changes: Sequence[Change], rule: str) -> None:
         """Make the changes of a mutation to the Pod."""
@@ -135,8 +134,7 @@ class Editor:
         """Add the members or entries of a value to what is present. A scalar stays as it is."""
         if isinstance(value, list):
             for index, item in enumerate(value, len(present)):
-                place = (*path, _End(index))
-                self._made.append((self._rule, PatchOperation, place, to_builtins(item)))
+                self._made.append((self._rule, PatchOperation, (*path, index), to_builtins(item)))
             if not self._dry_run:
                 present += value
         elif isinstance(value, dict):
@@ -163,7 +161,3 @@ def _attributes(type_: Any) -> dict[Any, str]:
     if not issubclass(type_, msgspec.Struct):
         return {}
     return {field.encode_name: field.name for field in fields(type_)}
-
-
-def _number(step: str | int) -> str | int:
-    return int(step) if isinstance(step, int) else step

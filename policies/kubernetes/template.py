@@ -59,11 +59,14 @@ class Template(msgspec.Struct, frozen=True):
             return f"{spec_path.removesuffix('spec')}{field}"
         return f"{spec_path}.{field}"
 
-    def placed(self, changes: Iterable[Made]) -> Iterator[Made]:
-        """Yield changes of the Pod as changes of its object. Only a Pod itself has metadata."""
-        for rule, operation, path, value in changes:
-            in_object = path if self.kind == "Pod" else (*self.spec_path, *path[1:])
-            yield rule, operation, in_object, value
+    def placed(self, changes: Iterable[Made]) -> Iterable[Made]:
+        """Return changes of the Pod as changes of its object. Only a Pod itself has metadata."""
+        if self.kind == "Pod":
+            return changes
+        return (
+            (rule, operation, (*self.spec_path, *path[1:]), value)
+            for rule, operation, path, value in changes
+        )
 
     def request_for(self, _device: str) -> str:
         """Return how an author requests a device, if not in the resources of a container."""
