@@ -18,9 +18,9 @@ from webhook.serve.admission.messages import (
     assigned_user,
     audit_annotations,
     denial,
-    not_followed,
     warnings,
 )
+from webhook.serve.admission.policies import not_followed
 
 
 def finding(**fields: Any) -> Finding:

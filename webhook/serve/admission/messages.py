@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 
 from policies.decision import Decision
-from policies.doubts import doubts
 from policies.finding import Finding
 from policies.kubernetes.editor import PatchOperation
 from policies.kubernetes.paths import pointer
-from policies.policy import Policy
 from policies.rules.set_restricted_security_context import USER_ANNOTATION
 
 # An API server cuts warnings after 256 characters as soon as all warnings of a request together
@@ -45,7 +42,7 @@ def denial(findings: Sequence[Finding], obj: str, help_: str = "") -> str:
     lines = [f"gpufence found {count} in {obj}:"]
     room = DENIAL_LENGTH
     for index, finding in enumerate(findings):
-        line = _cut(f"- {finding.rule}: {finding.message}", DENIAL_LENGTH)
+        line = cut(f"- {finding.rule}: {finding.message}")
         room -= len(line)
         if room < 0 < index:
             left = len(findings) - index
@@ -53,29 +50,6 @@ def denial(findings: Sequence[Finding], obj: str, help_: str = "") -> str:
             break
         lines.append(line)
     return "\n".join([*lines, help_] if help_ else lines)
-
-
-def invalid_policy(problems: Sequence[str]) -> str:
-    """Return the message of the denial of a FencePolicy: a line for each problem."""
-    text = "\n".join(f"{problem}." for problem in problems)
-    return _cut(text, DENIAL_LENGTH)
-
-
-def not_followed(name: str, followed: str) -> list[str]:
-    """Return the warning of a FencePolicy that replicas do not follow; nothing if they do."""
-    if name == followed:
-        return []
-    # Another installation in the cluster may follow it.
-    if not followed:
-        return [warning(f"this gpufence reads its policy from a file and ignores {name}")]
-    problem = f"this gpufence follows FencePolicy {followed} and ignores {name}"
-    return [warning(f"{problem}. To change its policy, set metadata.name to {followed}")]
-
-
-def doubtful(policy: Policy | None) -> list[str]:
-    """Return a warning for what the author of a policy likely does not mean."""
-    found = islice(doubts(policy), MAX_WARNINGS) if policy else ()
-    return [warning(str(each)) for each in found]
 
 
 def warnings(findings: Sequence[Finding], known: Sequence[Finding] = ()) -> list[str]:
@@ -108,7 +82,7 @@ def assigned_user(operations: Sequence[PatchOperation]) -> list[str]:
 
 def warning(text: str) -> str:
     """Return the text as one line within the limit of the API server."""
-    return _cut(_one_line(text), WARNING_LENGTH)
+    return cut(_one_line(text), WARNING_LENGTH)
 
 
 def audit_annotations(decision: Decision) -> dict[str, str]:
@@ -129,7 +103,7 @@ def audit_annotations(decision: Decision) -> dict[str, str]:
             texts[key] = "; ".join(f"{f.rule}: {f.message}" for f in findings)
     if decision.exemption:
         texts["exempt"] = decision.exemption
-    return {key: _cut(text, ANNOTATION_LENGTH) for key, text in texts.items()}
+    return {key: cut(text, ANNOTATION_LENGTH) for key, text in texts.items()}
 
 
 def _note(finding: Finding) -> str:
@@ -166,7 +140,7 @@ def _one_line(text: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
-def _cut(text: str, length: int) -> str:
+def cut(text: str, length: int = DENIAL_LENGTH) -> str:
     """Return the text, or its first words and an ellipsis."""
     if len(text) <= length:
         return text

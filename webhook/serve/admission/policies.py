@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
+from itertools import islice
 from time import perf_counter
 from typing import Literal
 
 from policies.document import PolicyError, parsing
+from policies.doubts import doubts
 from policies.policy import Policy
 from webhook.serve.admission import messages, review
 from webhook.serve.metrics.replica import Metrics, Result, kind_label
@@ -76,16 +78,29 @@ class PolicyReviews:
             for piece in parsing(None if request.is_pod else request.object):
                 policy = piece
                 started = await _rested(started)
-            warnings = messages.not_followed(request.name, self._followed)
-            warnings += messages.doubtful(policy)
+            warnings = not_followed(request.name, self._followed)
+            found = islice(doubts(policy), messages.MAX_WARNINGS) if policy else ()
+            warnings += [messages.warning(str(each)) for each in found]
             response = review.allowed(request.uid, warnings=warnings)
         except PolicyError as error:
-            code, message = HTTPStatus.UNPROCESSABLE_ENTITY, messages.invalid_policy(error.problems)
+            text = "\n".join(f"{problem}." for problem in error.problems)
+            code, message = HTTPStatus.UNPROCESSABLE_ENTITY, messages.cut(text)
             result, response = "denied", review.denied(request.uid, code, message)
             await _rested(started)
         kind = kind_label(request.kind.api_version, request.kind.kind)
         self._metrics.count_response(ENDPOINT, result, request.operation, kind)
         return review.encode(response)
+
+
+def not_followed(name: str, followed: str) -> list[str]:
+    """Return the warning of a FencePolicy that replicas do not follow; nothing if they do."""
+    if name == followed:
+        return []
+    # Another installation in the cluster may follow it.
+    if not followed:
+        return [messages.warning(f"this gpufence reads its policy from a file and ignores {name}")]
+    problem = f"this gpufence follows FencePolicy {followed} and ignores {name}"
+    return [messages.warning(f"{problem}. To change its policy, set metadata.name to {followed}")]
 
 
 def _too_many() -> review.RefusedError:
