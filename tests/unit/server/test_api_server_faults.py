@@ -111,10 +111,11 @@ async def test_a_controller_repairs_what_others_change_during_a_fault_and_polls_
     await eventually(lambda: content() == before, "the repair")
     await eventually(lambda: not any(task.problem for task in tasks), "the end of the problem")
     await eventually(lambda: sum(map(api.watching, WATCHED)) == 6, "all watches")
-    sent = len(api.requests)
+    # On a busy machine, a watch can seem silent, and begins again.
+    sent = [each for each in api.requests if not each.is_watch]
     for step in (controller.keep_certificates, controller.register) * 3:
         await step()
-    assert len(api.requests) == sent
+    assert [each for each in api.requests if not each.is_watch] == sent
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
