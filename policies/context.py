@@ -70,13 +70,7 @@ class Context(Scope, frozen=True, gc=False):
                 distinct[device_request.pools] = device_request
                 pools |= dict.fromkeys(device_request.pools)
         return cls(
-            policy,
-            request,
-            facts,
-            requests,
-            tuple(distinct.values()),
-            pools,
-            frozenset(requesting),
+            policy, request, facts, requests, tuple(distinct.values()), pools, frozenset(requesting)
         )
 
     @property

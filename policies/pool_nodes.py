@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial, reduce
 from operator import and_, or_
 
@@ -46,12 +46,10 @@ class NodesOfPools:
             & reduce(or_, map(nodes.publishing, filter(pool.offers, nodes.published())), 0)
             for pool in policy.pools
         }
-        self.without_labels = {
+        self._without_labels = {
             pool: unlabeled[pool] & (having[pool] | self._publishing[pool]) if pool.selector else 0
             for pool in policy.pools
         }
-        """The nodes from which devices of the pool are accessible, without the labels of any pool.
-        None if the pool has no labels."""
         self._nodes = {
             pool: labeled | of_no_pool & (_fenced(pool, labeled, nodes) | having[pool])
             for pool, labeled in self._labeled.items()
@@ -60,9 +58,16 @@ class NodesOfPools:
         """The nodes of any pool."""
         self._pools: dict[int, tuple[Pool, ...]] = {}
 
-    def with_labels(self, pool: Pool) -> NodeSet:
-        """Return the nodes with the labels of the pool; of a pool without labels, its nodes."""
-        return self._labeled[pool]
+    def with_labels(self, pools: Iterable[Pool]) -> NodeSet:
+        """Return the nodes with the labels of one of the pools, or of a pool without labels."""
+        return _union(self._labeled, pools)
+
+    def without_labels(self, pools: Iterable[Pool]) -> NodeSet:
+        """Return the nodes from which devices of the pools are accessible, without any labels.
+
+        None of a pool without labels.
+        """
+        return _union(self._without_labels, pools)
 
     def of(self, pool: Pool) -> NodeSet:
         """Return the nodes of the pool."""
@@ -70,24 +75,18 @@ class NodesOfPools:
 
     def of_any(self, pools: Iterable[Pool]) -> NodeSet:
         """Return the nodes of one of the pools."""
-        return reduce(or_, map(self.of, pools), 0)
-
-    def offering_without_labels(self, pools: Iterable[Pool]) -> NodeSet:
-        """Return the nodes with devices of the pools, if no node has the labels of one of them."""
-        if any(self._labeled[pool] for pool in pools):
-            return 0
-        return reduce(or_, (self.without_labels[pool] for pool in pools), 0)
+        return _union(self._nodes, pools)
 
     def publishing_without_labels(self, pools: Iterable[Pool]) -> NodeSet:
         """Return the nodes for which DRA drivers publish devices of the pools, without labels.
 
         Of a pool without labels, all of them.
         """
-        return reduce(or_, (self._publishing[pool] for pool in pools), 0)
+        return _union(self._publishing, pools)
 
     def lacking_labels(self, pool: Pool) -> NodeSet:
         """Return the nodes with devices of the pool that GPU Pods need labels to get."""
-        return self.without_labels[pool] & ~self._publishing[pool]
+        return self._without_labels[pool] & ~self._publishing[pool]
 
     def pools_with(self, number: int) -> tuple[Pool, ...]:
         """Return the pools of the node with this number."""
@@ -96,6 +95,10 @@ class NodesOfPools:
             pools = tuple(pool for pool, numbers in self._nodes.items() if numbers >> number & 1)
             self._pools[number] = pools
         return pools
+
+
+def _union(nodes: Mapping[Pool, NodeSet], pools: Iterable[Pool]) -> NodeSet:
+    return reduce(or_, map(nodes.__getitem__, pools), 0)
 
 
 def _fenced(pool: Pool, labeled: NodeSet, nodes: NodeIndex) -> NodeSet:

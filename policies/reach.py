@@ -127,8 +127,10 @@ def unlabeled_nodes(request: DeviceRequest, nodes: NodeIndex, context: Context) 
 
     The labels of the pool are then those of another cluster, and no node would meet them.
     """
-    unlabeled = nodes_of_pools(context.policy, nodes).offering_without_labels(request.pools)
-    return unlabeled & _with_device(request, nodes)
+    known = nodes_of_pools(context.policy, nodes)
+    if known.with_labels(request.pools):
+        return 0
+    return known.without_labels(request.pools) & _with_device(request, nodes)
 
 
 def needs_no_labels(request: DeviceRequest, context: Context) -> bool:
@@ -182,8 +184,8 @@ def selects_unlabeled(pod: Pod, request: DeviceRequest, context: Context) -> boo
     if nodes is None or not needs_no_labels(request, context):
         return False
     known = nodes_of_pools(context.policy, nodes)
-    unlabeled = reduce(or_, (known.without_labels[pool] for pool in request.pools), 0)
-    return bool(unlabeled & _with_device(request, nodes) & pod.selected_nodes(nodes).all)
+    unlabeled = known.without_labels(request.pools) & _with_device(request, nodes)
+    return bool(unlabeled & pod.selected_nodes(nodes).all)
 
 
 def is_excluded(pod: Pod, context: Context) -> bool:
@@ -466,7 +468,7 @@ def selected_nodes(
     The set is empty if one of them has no devices: its device plugin may register them later.
     """
     known = nodes_of_pools(context.policy, nodes)
-    of_pools = reduce(or_, map(known.with_labels, pools), known.publishing_without_labels(pools))
+    of_pools = known.with_labels(pools) | known.publishing_without_labels(pools)
     selected = of_pools & pod.selected_nodes(nodes).all
     devices = (name for name in nodes.resources() if not is_rdma_resource_name(name))
     with_devices = reduce(or_, map(nodes.offering, devices), 0)

@@ -21,13 +21,7 @@ from policies.kubernetes.claims import (
 )
 from policies.kubernetes.core_v1 import PodObject
 from policies.kubernetes.objects import MalformedObjectError
-from policies.kubernetes.pod import (
-    Container,
-    ContainerKind,
-    DeviceResource,
-    Pod,
-    ResourceSide,
-)
+from policies.kubernetes.pod import Container, ContainerKind, DeviceResource, Pod, ResourceSide
 from policies.kubernetes.quantity import NANOS, is_extended_resource_name
 from policies.kubernetes.workload import convert
 from policies.policy import Actions, AnnotationRequest, Policy, Pool

@@ -13,13 +13,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from policies.catalog import TITLES
-from policies.document import (
-    KIND,
-    MOST_CHARACTERS,
-    FencePolicy,
-    adapter,
-    most_entries,
-)
+from policies.document import KIND, MOST_CHARACTERS, FencePolicy, adapter, most_entries
 from policies.kubernetes.field_types import camel_case
 from policies.policy import Policy
 

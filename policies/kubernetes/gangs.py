@@ -117,11 +117,7 @@ def group_of(template: Template) -> str:
     metadata = mapping(template.raw.get("metadata"))
     own = descend(template.raw, ("spec", "schedulingGroup", "podGroupName"))
     labels, annotations = mapping(metadata.get("labels")), mapping(metadata.get("annotations"))
-    named = (
-        own,
-        *map(labels.get, _GROUP_LABELS),
-        *map(annotations.get, _GROUP_ANNOTATIONS),
-    )
+    named = (own, *map(labels.get, _GROUP_LABELS), *map(annotations.get, _GROUP_ANNOTATIONS))
     return next((name for name in named if isinstance(name, str) and name), "")
 
 

@@ -41,15 +41,7 @@ WELL_KNOWN: tuple[CustomWorkloads, ...] = (
     CustomWorkloads("jobset.x-k8s.io", ("jobsets",)),
     CustomWorkloads(
         "kubeflow.org",
-        (
-            "jaxjobs",
-            "mpijobs",
-            "notebooks",
-            "paddlejobs",
-            "pytorchjobs",
-            "tfjobs",
-            "xgboostjobs",
-        ),
+        ("jaxjobs", "mpijobs", "notebooks", "paddlejobs", "pytorchjobs", "tfjobs", "xgboostjobs"),
     ),
     CustomWorkloads("leaderworkerset.x-k8s.io", ("leaderworkersets",)),
     CustomWorkloads("machinelearning.seldon.io", ("seldondeployments",)),

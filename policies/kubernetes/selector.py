@@ -24,12 +24,7 @@ _OTHER = "*"
 """Stands for every value that no selector names. It is not a valid value of a label."""
 
 
-_NEGATIONS = {
-    "In": "NotIn",
-    "NotIn": "In",
-    "Exists": "DoesNotExist",
-    "DoesNotExist": "Exists",
-}
+_NEGATIONS = {"In": "NotIn", "NotIn": "In", "Exists": "DoesNotExist", "DoesNotExist": "Exists"}
 
 
 def selector_of(labels: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

@@ -45,10 +45,7 @@ _DEVICE_COUNT = re.compile(r"gpus?(Count|Num|Number|Per[A-Z]\w*)?|num(Of)?G(pu|P
 
 
 _KNOWN_GROUPS = frozenset(
-    {
-        *(group for group, _ in CORE_WORKLOADS),
-        *(workloads.group for workloads in WELL_KNOWN),
-    }
+    {*(group for group, _ in CORE_WORKLOADS), *(workloads.group for workloads in WELL_KNOWN)}
 )
 _VERSIONS = {"": "v1", "apps": "apps/v1", "batch": "batch/v1"}
 _GROUPS_OF_WORKLOADS = {"Pod": ""} | {

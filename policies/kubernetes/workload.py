@@ -77,15 +77,7 @@ class Workload:
     Pods are mutable: a mutation changes them, so a workload is read again for each decision.
     """
 
-    __slots__ = (
-        "_pod",
-        "_pods",
-        "api_version",
-        "kind",
-        "metadata",
-        "raw",
-        "unjudged",
-    )
+    __slots__ = ("_pod", "_pods", "api_version", "kind", "metadata", "raw", "unjudged")
 
     def __init__(self, obj: JSONObject | PodObject) -> None:
         """Read the object's metadata.

@@ -12,10 +12,7 @@ from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.core_v1 import PodSpec, Toleration
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.scheduling import (
-    is_wildcard,
-    reached_taint,
-)
+from policies.kubernetes.scheduling import is_wildcard, reached_taint
 from policies.policy import Pool
 from policies.pool_nodes import nodes_of_pools
 from policies.reach import (
@@ -221,7 +218,7 @@ def _is_excludable(pool: Pool, context: Context) -> bool:
     if (nodes := context.facts.nodes) is None:
         return True
     known = nodes_of_pools(context.policy, nodes)
-    return not known.of(pool) & ~known.with_labels(pool)
+    return not known.of(pool) & ~known.with_labels([pool])
 
 
 def _is_named_wherever_it_matches(pool: Pool, pod: Pod, named: Iterable[Named]) -> bool:

@@ -22,9 +22,9 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     A container with the variable of the runtime shows what it says: device-leak reads it. In a
     GPU Pod, gpufence hides the devices from the other containers.
     """
-    name = pod.spec.runtime_class_name
-    if not name or context.device_requests:
+    if context.device_requests:
         return
+    name = pod.spec.runtime_class_name or ""
     handler = context.facts.runtime_classes.get(name, name)
     variable = runtime_variables(context.policy).get(handler, "")
     shown = [each.name for each in pod.containers if variable and _is_open(each, variable)]

@@ -6,9 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
 from itertools import islice
-from operator import or_
 
 from policies.candidates import (
     Labels,
@@ -22,7 +20,7 @@ from policies.candidates import (
 from policies.context import Context
 from policies.finding import Finding
 from policies.kubernetes.core_v1 import PodTemplate, ResourceRequirements, Toleration
-from policies.kubernetes.nodes import Node, NodeIndex, NodeSet
+from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.objects import mapping
 from policies.kubernetes.paths import descend, text_at
 from policies.kubernetes.pod import Pod
@@ -51,14 +49,8 @@ from policies.reach import (
     selects_unlabeled,
     unlabeled_nodes,
 )
-from policies.requests import (
-    DeviceRequest,
-    NamedClaim,
-    describe_counts,
-    device_peaks,
-    offered_by,
-)
-from policies.vocabulary import QUEUE_LABEL, describe_pools
+from policies.requests import DeviceRequest, NamedClaim, describe_counts, device_peaks, offered_by
+from policies.vocabulary import QUEUE_LABEL
 from policies.wording import listing
 
 ID = "unschedulable-gpu-pod"
@@ -97,17 +89,18 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
         yield from (_two_pools(requests[0], other) for other in conflicts)
         return
     nodes = context.facts.nodes
+    bound = pod.spec.node_name
     for request in requests:
-        if nodes is not None and (unlabeled := unlabeled_nodes(request, nodes, context)):
-            yield from _unlabeled(pod, unlabeled, nodes, request)
+        if nodes is not None and not bound and unlabeled_nodes(request, nodes, context):
+            yield _unlabeled(request, nodes, context)
         if excludes_pools(pod, request, context):
             yield _excluded(pod, request, context)
         if reader := reader or _reader_of(pod, context):
             yield from _untolerated(pod, request.pools[0], f"requests {request.what}", reader)
-    if nodes is None:
-        return
     if (node := named_node(pod, nodes)) is not None:
         yield from _bound_elsewhere(pod, node, requests, context)
+    if nodes is None or bound:
+        return
     yield from _too_large(pod, requests, context)
     for request in requests:
         yield from _unmet(pod, request, nodes, context)
@@ -208,7 +201,7 @@ def _reader_of(pod: Pod, context: Context) -> TemplateReader | None:
     if pod.kind == "PodTemplate":
         name = text_at(pod.template.root, "metadata", "name")
         return facts.template_readers.get((context.request.namespace, name))
-    if pod.kind == "Pod" or not pod.template.raw:
+    if pod.kind == "Pod":
         return None
     labels = (
         mapping(descend(holder, ("metadata", "labels"))) for _, holder in pod.template.holders()
@@ -258,11 +251,8 @@ def _unmet(
     """Yield a warning if no node of the pools meets the Pod's own selection, today or later."""
     if not has_labels(request.pools):
         return
-    known = nodes_of_pools(context.policy, nodes)
-    of_pools = reduce(or_, map(known.with_labels, request.pools), 0)
+    of_pools = nodes_of_pools(context.policy, nodes).with_labels(request.pools)
     templates = joining(request.pools, context.facts)
-    if pod.spec.node_name:
-        return
     if not (of_pools or templates):
         yield from _without_labels(pod, request, context)
         return
@@ -320,9 +310,8 @@ def _repelled(
     pod: Pod, request: DeviceRequest, nodes: NodeIndex, context: Context
 ) -> Iterator[Finding]:
     """Yield a warning if each node that the Pod selects has a taint that keeps the Pod off."""
-    known = nodes_of_pools(context.policy, nodes)
-    selected = reduce(or_, map(known.with_labels, request.pools), 0)
-    selected &= pod.selected_nodes(nodes).all
+    of_pools = nodes_of_pools(context.policy, nodes).with_labels(request.pools)
+    selected = of_pools & pod.selected_nodes(nodes).all
 
     def repels(taint: Taint) -> bool:
         return (
@@ -332,7 +321,7 @@ def _repelled(
             and not any(tolerates(each, taint) for each in pod.spec.tolerations or ())
         )
 
-    if not selected or selected & ~nodes.repelling(repels) or pod.spec.node_name:
+    if not selected or selected & ~nodes.repelling(repels):
         return
     if pod.kind == "DaemonSet" or selects_unlabeled(pod, request, context):
         return
@@ -390,15 +379,12 @@ def _bound_elsewhere(
             )
 
 
-def _unlabeled(
-    pod: Pod, unlabeled: NodeSet, nodes: NodeIndex, request: DeviceRequest
-) -> Iterator[Finding]:
-    """Yield a warning: the Pod can run, because gpufence then adds no node affinity."""
-    if pod.spec.node_name:
-        return
-    names = [node.name for node in islice(nodes.nodes(unlabeled), 4)]
+def _unlabeled(request: DeviceRequest, nodes: NodeIndex, context: Context) -> Finding:
+    """Return a warning: the Pod can run, because gpufence then adds no node affinity."""
+    unlabeled = nodes.nodes(unlabeled_nodes(request, nodes, context))
+    names = [node.name for node in islice(unlabeled, 4)]
     shown = f"{', '.join(names[:3])}{', ...' if names[3:] else ''}"
-    yield Finding(
+    return Finding(
         ID,
         request.path,
         "no node with the device has the labels of its pool",
@@ -430,7 +416,7 @@ def _too_large(pod: Pod, requests: Sequence[DeviceRequest], context: Context) ->
     It is a warning: the nodes of a cluster change, and the policy does not describe their size.
     """
     request = next((request for request in requests if request.resource), None)
-    if request is None or pod.spec.node_name:
+    if request is None:
         return
     needed = device_peaks(pod, context.policy)
     largest = largest_offers(pod, request.pools, needed, context)
@@ -530,15 +516,13 @@ def _excluded(pod: Pod, request: DeviceRequest, context: Context) -> Finding:
         instead = ": gpufence adds the node affinity for this pool"
     else:
         instead = f", or choose a pool: set {describe_selection(pools)}"
-    others = [each for each in context.policy.pools if each not in pools]
-    for each in named_pools(pod, others, context):
-        usable = [own for own in each.pools if context.may_request(own)]
-        if usable and not request.claim:
-            instead += (
-                f". Or keep it, and request a device of {describe_pools(usable[:1])} in place of "
-                f"{request.what}: {' or '.join(offered_by(usable[0], context))}"
-            )
-            break
+    named = (p for each in named_pools(pod, context.policy.pools, context) for p in each.pools)
+    usable = next(filter(context.may_request, named), None)
+    if usable and not request.claim:
+        instead += (
+            f". Or keep it, and request a device of pool {usable.name} in place of {request.what}: "
+            f"{' or '.join(offered_by(usable, context))}"
+        )
     return Finding(
         ID,
         pod.at(path),

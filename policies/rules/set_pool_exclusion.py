@@ -9,11 +9,7 @@ from policies.context import Context
 from policies.kubernetes.core_v1 import NodeSelectorTerm, Requirement
 from policies.kubernetes.editor import Addition
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.scheduling import (
-    Alternative,
-    is_wildcard,
-    required_terms,
-)
+from policies.kubernetes.scheduling import Alternative, is_wildcard, required_terms
 from policies.kubernetes.selector import can_meet
 from policies.policy import Pool
 from policies.pool_nodes import nodes_of_pools

@@ -12,38 +12,9 @@ from typing import Literal
 
 from policies.kubernetes.field_types import camel_case
 from policies.kubernetes.pod import Pod
-from policies.kubernetes.pod_security.confinement import (
-    app_armor_profile,
-    bad_annotations,
-    se_linux_options,
-    seccomp_profile_baseline,
-    seccomp_profile_restricted,
-    sysctls,
-)
-from policies.kubernetes.pod_security.host import (
-    host_namespaces,
-    host_path_volumes,
-    host_ports,
-    host_probes_and_host_lifecycle,
-    restricted_volumes,
-)
-from policies.kubernetes.pod_security.privileges import (
-    allow_privilege_escalation,
-    capabilities_baseline,
-    capabilities_restricted,
-    privileged,
-    proc_mount_baseline,
-    proc_mount_restricted,
-    run_as_non_root,
-    run_as_user,
-    windows_host_process,
-)
-from policies.kubernetes.pod_security.view import (
-    PodView,
-    Violation,
-    is_hardened,
-    view,
-)
+from policies.kubernetes.pod_security import confinement, host, privileges
+from policies.kubernetes.pod_security.confinement import bad_annotations
+from policies.kubernetes.pod_security.view import PodView, Violation, is_hardened, view
 from policies.kubernetes.profile_versions import LATEST, Versions
 
 Level = Literal["baseline", "restricted"]
@@ -53,64 +24,44 @@ Control = Callable[[PodView], Violation | None]
 # capabilities, procMount, seccompProfile, and hostPath volumes (by the volume types).
 CONTROLS: Mapping[Level, tuple[Control, ...]] = {
     "baseline": (
-        app_armor_profile,
-        capabilities_baseline,
-        host_namespaces,
-        host_path_volumes,
-        host_ports,
-        host_probes_and_host_lifecycle,
-        privileged,
-        proc_mount_baseline,
-        se_linux_options,
-        seccomp_profile_baseline,
-        sysctls,
-        windows_host_process,
+        confinement.app_armor_profile,
+        privileges.capabilities_baseline,
+        host.host_namespaces,
+        host.host_path_volumes,
+        host.host_ports,
+        host.host_probes_and_host_lifecycle,
+        privileges.privileged,
+        privileges.proc_mount_baseline,
+        confinement.se_linux_options,
+        confinement.seccomp_profile_baseline,
+        confinement.sysctls,
+        privileges.windows_host_process,
     ),
     "restricted": (
-        app_armor_profile,
-        host_namespaces,
-        host_ports,
-        host_probes_and_host_lifecycle,
-        privileged,
-        se_linux_options,
-        sysctls,
-        windows_host_process,
-        allow_privilege_escalation,
-        capabilities_restricted,
-        proc_mount_restricted,
-        restricted_volumes,
-        run_as_non_root,
-        run_as_user,
-        seccomp_profile_restricted,
+        confinement.app_armor_profile,
+        host.host_namespaces,
+        host.host_ports,
+        host.host_probes_and_host_lifecycle,
+        privileges.privileged,
+        confinement.se_linux_options,
+        confinement.sysctls,
+        privileges.windows_host_process,
+        privileges.allow_privilege_escalation,
+        privileges.capabilities_restricted,
+        privileges.proc_mount_restricted,
+        host.restricted_volumes,
+        privileges.run_as_non_root,
+        privileges.run_as_user,
+        confinement.seccomp_profile_restricted,
     ),
 }
-
-
-_OF_SECURITY_CONTEXTS: frozenset[Control] = frozenset(
-    {
-        allow_privilege_escalation,
-        app_armor_profile,
-        capabilities_baseline,
-        capabilities_restricted,
-        privileged,
-        proc_mount_baseline,
-        proc_mount_restricted,
-        run_as_non_root,
-        run_as_user,
-        se_linux_options,
-        seccomp_profile_baseline,
-        seccomp_profile_restricted,
-        sysctls,
-        windows_host_process,
-    }
-)
-"""The controls that read nothing but security contexts and, of AppArmor, annotations.
-
-For speed: most Pods are hardened."""
 _OTHERS = {
-    level: tuple(control for control in controls if control not in _OF_SECURITY_CONTEXTS)
+    level: tuple(control for control in controls if control.__module__ == host.__name__)
     for level, controls in CONTROLS.items()
 }
+"""The controls that read more than security contexts and, of AppArmor, annotations.
+
+For speed: most Pods are hardened."""
 
 
 def violations(

@@ -24,7 +24,6 @@ from policies.reach import (
     CONTROLLER_MANAGER,
     CONTROLLERS,
     MIRROR_ANNOTATION,
-    can_be_added,
     is_confined,
     is_daemon_set_pod,
     is_mirror_pod,
@@ -43,8 +42,18 @@ GPU = "nvidia.com/gpu"
 DEFAULT = policy()
 MODELS = policy(
     pools=[
-        {"name": "a", "resources": [GPU], "nodeSelector": {"model": "a"}},
-        {"name": "b", "resources": [GPU], "nodeSelector": {"model": "b"}},
+        {
+            "name": "a",
+            "resources": [GPU],
+            "deviceClasses": ["gpu.nvidia.com"],
+            "nodeSelector": {"model": "a"},
+        },
+        {
+            "name": "b",
+            "resources": [GPU],
+            "taints": [{"key": "b"}],
+            "nodeSelector": {"model": "b"},
+        },
         {"name": "c", "resources": ["example.com/nic"], "nodeSelector": {"nic": "true"}},
     ]
 )
@@ -358,14 +367,23 @@ class TestLargestOffers:
         offers = largest_offers(of_zone, DEFAULT.pools, {GPU: 9}, known)
         assert offers == ({GPU: most} if most else {})
 
-    @pytest.mark.parametrize(("zone", "warns"), [("b", False), ("c", True)])
+    @pytest.mark.parametrize(
+        ("selector", "said"),
+        [
+            ({"zone": "b"}, ""),
+            ({"zone": "c"}, "has zone=c;"),
+            ({"zone": "b", "size": "s"}, "has size=s;"),
+        ],
+    )
     def test_an_autoscaler_can_add_a_node_that_the_pod_selects(
-        self, zone: str, warns: bool
+        self, selector: dict[str, str], said: str
     ) -> None:
         nodes = NodeIndex([Node("gpu-1", {PRESENT: "true", "zone": "a"}, (), {GPU: 4})])
         facts = Facts(nodes=nodes, templates=(NodeTemplate("t", {PRESENT: "true", "zone": "b"}),))
-        selecting = pod({"resources": {"limits": {GPU: 1}}}, nodeSelector={"zone": zone})
-        assert bool(decide(selecting, DEFAULT, facts=facts).findings) is warns
+        selecting = pod({"resources": {"limits": {GPU: 1}}}, nodeSelector=selector)
+        details = "".join(each.detail for each in decide(selecting, DEFAULT, facts=facts).findings)
+        assert said in details
+        assert bool(said) is bool(details)
 
     @pytest.mark.parametrize(("nodes", "offers"), [([], {GPU: 8}), ([PLAIN], {})])
     def test_node_templates_answer_where_no_node_is_known(
@@ -413,8 +431,9 @@ class TestLargestOffers:
     ],
 )
 def test_a_node_to_come_may_have_the_devices_that_plugins_name(name: str, offers: bool) -> None:
-    of_pool = Facts(templates=(NodeTemplate("t", {PRESENT: "true"}),))
-    assert can_be_added(pod_of(pod()), DEFAULT.pools, {name: 1}, of_pool) is offers
+    known = context(nodes=NodeIndex(), templates=(NodeTemplate("t", {PRESENT: "true"}),))
+    offered = largest_offers(pod_of(pod()), DEFAULT.pools, {name: 1}, known)
+    assert offered == ({} if offers else {name: 0})
 
 
 MACHINES = NodeTemplate(
@@ -444,6 +463,35 @@ def test_autoscalers_can_add_devices_up_to_their_limits(
     assert most_added(selecting, DEFAULT.pools, GPU, nodes, known) == added
 
 
+@pytest.mark.parametrize(
+    ("node", "template", "warns"),
+    [
+        (PLAIN, NodeTemplate("t", {}, (Taint("b", "NoSchedule", ""),)), True),
+        (PLAIN, NodeTemplate("t", {"model": "a"}, allocatable={GPU: 1}), False),
+        (Node("n", {}, (), {GPU: 1}), NodeTemplate("t", {}, allocatable={GPU: 1}), False),
+    ],
+)
+def test_no_node_joins_a_pool_without_its_labels(
+    node: Node, template: NodeTemplate, warns: bool
+) -> None:
+    facts = Facts(nodes=NodeIndex([node]), templates=(template,))
+    found = decide(pod({"resources": {"limits": {GPU: 1}}}), MODELS, facts=facts).findings
+    reasons = [finding.reason for finding in found]
+    assert ("no known node or node template has the labels of the pool" in reasons) is warns
+
+
+def test_a_gpu_pod_may_keep_the_selection_of_a_pool_and_request_its_device() -> None:
+    selector: JSON = {"nodeSelector": {"model": "x", "nic": "true"}}
+    claims = [{"name": "c", "resourceClaimName": "gpu"}]
+    using = pod({"resources": {"claims": [{"name": "c"}]}}, resourceClaims=claims, **selector)
+    facts = Facts(claims={("default", "gpu"): Claim((frozenset({"gpu.nvidia.com"}),))})
+    instead = f". Or keep it, and request a device of pool c in place of {GPU}: 1: example.com/nic"
+    for obj, kept in ((pod({"resources": {"limits": {GPU: 1}}}, **selector), True), (using, False)):
+        [finding] = decide(obj, MODELS, facts=facts).findings
+        assert ("Or keep it" in finding.remediation) is kept
+        assert finding.remediation.endswith(instead) is kept
+
+
 FENCE, OF_TEAM = Taint(GPU, "NoSchedule", "present"), Taint("team", "NoSchedule", "")
 
 
@@ -454,6 +502,8 @@ FENCE, OF_TEAM = Taint(GPU, "NoSchedule", "present"), Taint("team", "NoSchedule"
         ({}, [], False),
         ({}, [FENCE], False),
         ({}, [FENCE, OF_TEAM], True),
+        ({}, [replace(OF_TEAM, effect="PreferNoSchedule")], False),
+        ({}, [Taint("broken", "NoSchedule", "")], False),
         ({"nodeName": "gpu-1"}, None, False),
         ({"tolerations": [{"key": "team"}]}, None, False),
         ({"tolerations": [{"key": "other"}]}, None, True),
@@ -466,13 +516,24 @@ def test_a_taint_of_each_known_node_repels_a_pod_unless_a_node_without_it_may_jo
         () if of_template is None else (NodeTemplate("t", {PRESENT: "true"}, tuple(of_template)),)
     )
     nodes = NodeIndex([PLAIN, Node("gpu-1", {PRESENT: "true"}, (FENCE, OF_TEAM), {GPU: 8})])
+    own = replace(DEFAULT, quarantine_taints=(Taint("broken"),))
     made = pod({"resources": {"limits": {GPU: 1}}}, **spec)
     daemon_set = deployment(made) | {"kind": "DaemonSet"}
     for obj, repelled in ((made, warns), (daemon_set, False)):
-        found = decide(obj, DEFAULT, facts=Facts(nodes=nodes, templates=templates)).findings
+        found = decide(obj, own, facts=Facts(nodes=nodes, templates=templates)).findings
         texts = [each.detail for each in found if "tolerates no known node" in each.reason]
         assert bool(texts) is repelled
         assert all("such as team:NoSchedule of node gpu-1" in text for text in texts)
+
+
+def test_without_its_mutations_a_taint_of_the_pool_repels_a_pod() -> None:
+    off = dict.fromkeys(("pool-toleration", "pool-node-affinity"), "off")
+    own = policy(pools=[POOL | {"taints": [{"key": "team"}, {"key": GPU}]}], rules=off)
+    nodes = NodeIndex([PLAIN, Node("gpu-1", {PRESENT: "true"}, (FENCE,), {GPU: 8})])
+    [finding] = decide(
+        pod({"resources": {"limits": {GPU: 1}}}), own, facts=Facts(nodes=nodes)
+    ).findings
+    assert finding.remediation == f"Add a toleration for {GPU}"
 
 
 class TestGPUPodsInOtherPools:

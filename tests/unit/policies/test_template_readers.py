@@ -10,10 +10,12 @@ from each import each
 from policies.facts import Request
 from webhook.tools.cli.evaluate import evaluate
 
-POLICY = deciding.policy()
+TAINTS = [{"key": "nvidia.com/gpu"}, {"key": "team"}]
+POLICY = deciding.policy(pools=[deciding.POOL | {"taints": TAINTS}])
 
 GPU = "containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 1}}}]"
-TOLERANT = f"tolerations: [{{key: nvidia.com/gpu, operator: Exists}}], {GPU}"
+TOLERATIONS = "tolerations: [{key: nvidia.com/gpu, operator: Exists}"
+TOLERANT = f"{TOLERATIONS}, {{key: team, operator: Exists}}], {GPU}"
 AUTOSCALER = "The cluster autoscaler judges"
 KRUISE = "The controller of OpenKruise judges"
 KUEUE = "Kueue judges"
@@ -83,10 +85,14 @@ CASES: dict[str, tuple[list[str], str]] = {
     "not queued": ([flavor(), made("batch/v1", "Job")], ""),
     "tolerated by its flavor": (
         [
-            flavor("topologyName: racks, tolerations: [{key: nvidia.com/gpu, operator: Exists}]"),
+            flavor(f"topologyName: racks, {TOLERATIONS}, {{key: team, operator: Exists}}]"),
             made("batch/v1", "Job", GPU, REQUIRED, QUEUED),
         ],
         "",
+    ),
+    "tolerated in part": (
+        [flavor(f"topologyName: racks, {TOLERATIONS}]"), made("batch/v1", "Job", more=QUEUED)],
+        KUEUE,
     ),
     "an odd flavor": ([flavor("topologyName: racks, tolerations: 1"), template()], ""),
 }

@@ -298,7 +298,7 @@ def label_problems(
     """
     known = nodes_of_pools(policy, nodes)
     for pool in policy.pools:
-        if known.with_labels(pool) or known.publishing_without_labels([pool]):
+        if known.with_labels([pool]) or known.publishing_without_labels([pool]):
             continue
         if not pool.selector:
             continue

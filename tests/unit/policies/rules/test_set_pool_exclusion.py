@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from deciding import pod
@@ -9,7 +11,7 @@ from policies.engine import decide
 from policies.facts import Facts
 from policies.kubernetes.core_v1 import PodSpec
 from policies.kubernetes.nodes import Node, NodeIndex
-from policies.kubernetes.scheduling import matches_node
+from policies.kubernetes.scheduling import REQUIRED, matches_node
 from policies.kubernetes.workload import convert
 from specs import policy_of
 from strategies import JSON
@@ -36,7 +38,7 @@ TERMS: list[JSON] = [
 @pytest.mark.parametrize("term", TERMS)
 def test_a_wildcard_keeps_the_nodes_of_no_pool(term: JSON) -> None:
     required = {"nodeSelectorTerms": [term]}
-    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    affinity = {"nodeAffinity": {REQUIRED: required}}
     spec: JSON = {
         "tolerations": [{"operator": "Exists"}],
         **({"affinity": affinity} if term else {}),
@@ -60,8 +62,12 @@ def test_of_many_pools_the_labels_that_leave_nodes_are_tried_first() -> None:
     """Five pools of two labels have 32 ways: the first 16 are tried."""
     models = [f"m{number}" for number in range(5)]
     pools = [{**POOL, "name": m, "nodeSelector": {"gpu": "true", "model": m}} for m in models]
-    made = pod({}, tolerations=[{"operator": "Exists"}], nodeSelector={"gpu": "true"})
-    affinity = decide(made, policy_of({"pools": pools})).mutated["spec"]["affinity"]
-    required = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    [term] = required["nodeSelectorTerms"]
-    assert term == {"matchExpressions": [{"key": "model", "operator": "NotIn", "values": models}]}
+
+    def terms(**spec: Any) -> list[JSON]:
+        made = pod({}, tolerations=[{"operator": "Exists"}], **spec)
+        affinity = decide(made, policy_of({"pools": pools})).mutated["spec"]["affinity"]
+        return affinity["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+
+    expression = {"key": "model", "operator": "NotIn", "values": models}
+    assert terms(nodeSelector={"gpu": "true"}) == [{"matchExpressions": [expression]}]
+    assert len(terms()) == 16
