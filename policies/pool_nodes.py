@@ -107,7 +107,7 @@ def _fenced(pool: Pool, labeled: NodeSet, nodes: NodeIndex) -> NodeSet:
     Of taints that each node with the labels of the pool has, a node needs all.
     """
     of_each = {taint: nodes.fenced_by((taint,)) for taint in pool.fence}
-    common = [found for found in of_each.values() if labeled and not labeled & ~found]
+    common = [found for found in of_each.values() if not labeled & ~found]
     others = [found for found in of_each.values() if not labeled or labeled & ~found]
     return reduce(or_, others, reduce(and_, common) if common else 0)
 

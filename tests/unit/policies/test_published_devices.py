@@ -15,6 +15,7 @@ from policies.kubernetes.claims import Ask, Claim
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import REQUIRED, Taint
 from policies.policy import Policy
+from policies.pool_nodes import nodes_of_pools
 
 JSON = dict[str, Any]
 
@@ -92,6 +93,13 @@ def test_a_pod_may_select_a_node_without_labels() -> None:
     # The device plugin alone, without a DRA driver, keeps no Pod off a node of another pool.
     late = Node("late", {}, FENCED, {GPU: 4})
     assert "unschedulable-gpu-pod" in reasons(gpu_pod(affinity=unlabeled), PLUGGED, late)
+
+
+def test_the_nodes_of_a_pool_without_labels_are_those_with_its_devices() -> None:
+    for nodes, own in ([DRIVEN, PLAIN], 0b01), ([PLAIN, DRIVEN], 0b10):
+        known = nodes_of_pools(WITHOUT_LABELS, NodeIndex(nodes))
+        assert known.publishing_without_labels(WITHOUT_LABELS.pools) == own
+        assert known.without_labels(WITHOUT_LABELS.pools) == 0
 
 
 def test_a_node_of_another_pool_is_no_node_without_labels() -> None:

@@ -211,6 +211,23 @@ def test_a_pod_bound_to_a_pool_is_found_whatever_the_order_of_the_nodes() -> Non
     assert nodes_of_pools(DEFAULT, nodes).all == 1 << nodes.number("gpu-1")
 
 
+def test_a_node_belongs_to_a_pool_by_its_taints_until_it_has_labels() -> None:
+    own = policy(pools=[POOL | {"taints": [{"key": key} for key in ("of-all", "too", "of-one")]}])
+    nodes = NodeIndex(
+        Node(str(number), labels, tuple(Taint(key, "NoSchedule", "") for key in keys.split()))
+        for number, (labels, keys) in enumerate(
+            [
+                (POOL["nodeSelector"], "of-all too of-one"),
+                (POOL["nodeSelector"], "of-all too"),
+                ({}, "of-all too"),
+                ({}, "of-one"),
+                ({}, "of-all"),
+            ]
+        )
+    )
+    assert nodes_of_pools(own, nodes).all == 0b01111
+
+
 def test_a_selection_that_leaves_out_the_other_nodes_selects_the_nodes_of_a_pool() -> None:
     facts = Facts(nodes=NodeIndex([PLAIN, gpu_node(1, 8)]))
     [finding] = decide(pod(**required("metadata.name NotIn cpu-1")), DEFAULT, facts=facts).findings
