@@ -101,17 +101,19 @@ def _known_rule(name: str, info: ValidationInfo) -> str:
 
 
 def _any_of(fields: Mapping[str, str]) -> dict[str, Any]:
-    """Return the schema of a part with at least one field that has an entry.
+    """Return the schema of a part with at least one of the fields.
 
-    By the name of a field: the keyword for the number of its entries.
+    By the name of a field: the keyword for the number of its entries, of which it needs one.
     """
     return {
         "anyOf": [
-            {"required": [name], "properties": {name: {size: 1}}} for name, size in fields.items()
+            {"required": [name]} | ({"properties": {name: {size: 1}}} if size else {})
+            for name, size in fields.items()
         ]
     }
 
 
+_LABELS_OF_NODES = {"nodeSelector": "minProperties", "matchExpressions": "minItems"}
 _FENCED_DEVICE_CLASSES = {
     "required": ["deviceClasses", "taints"],
     "properties": {"deviceClasses": {"minItems": 1}, "taints": {"minItems": 1}},
@@ -376,7 +378,7 @@ _REQUIREMENTS = (
 class PoolRequirement(Part):
     """What a Pod must state to use a pool: at least one of the fields besides action."""
 
-    __pydantic_config__ = described(anyOf=[{"required": [name]} for name in _REQUIREMENTS])
+    __pydantic_config__ = described(**_any_of(dict.fromkeys(_REQUIREMENTS, "")))
 
     action: InReplica[Literal["warn", "enforce"]] = "warn"
     """Whether gpufence warns about a Pod that does not meet the entry, or denies it. The action of
@@ -414,14 +416,7 @@ class Pool(Part):
     __pydantic_config__ = described(
         allOf=[
             _any_of({"resources": "minItems", "deviceClasses": "minItems"}),
-            {
-                "anyOf": [
-                    *_any_of({"nodeSelector": "minProperties", "matchExpressions": "minItems"})[
-                        "anyOf"
-                    ],
-                    _FENCED_DEVICE_CLASSES,
-                ]
-            },
+            {"anyOf": [*_any_of(_LABELS_OF_NODES)["anyOf"], _FENCED_DEVICE_CLASSES]},
         ]
     )
 
@@ -628,12 +623,8 @@ class Exemptions(Part):
         return ""
 
 
-_NAMESPACES = {
-    "anyOf": [
-        {"required": ["namespaces"], "properties": {"namespaces": {"minItems": 1}}},
-        {"required": ["namespaceSelector"]},
-    ]
-}
+_NAMESPACES = _any_of({"namespaces": "minItems", "namespaceSelector": ""})
+_SETTINGS = {"mode": "", "hardening": "", "defaultAction": "", "rules": "minProperties"}
 
 
 def _require_namespaces(entry: Override | ExceptionEntry) -> None:
@@ -645,19 +636,7 @@ def _require_namespaces(entry: Override | ExceptionEntry) -> None:
 class Override(Part):
     """Other settings for some namespaces."""
 
-    __pydantic_config__ = described(
-        allOf=[
-            _NAMESPACES,
-            {
-                "anyOf": [
-                    {"required": ["mode"]},
-                    {"required": ["hardening"]},
-                    {"required": ["defaultAction"]},
-                    {"required": ["rules"], "properties": {"rules": {"minProperties": 1}}},
-                ]
-            },
-        ]
-    )
+    __pydantic_config__ = described(allOf=[_NAMESPACES, _any_of(_SETTINGS)])
 
     namespaces: InAPIServer[tuple[NamespacePattern, ...]] = ()
     """Names of namespaces, or prefixes followed by *."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial, reduce
 from operator import and_, or_
 
@@ -115,14 +115,6 @@ def _fenced(pool: Pool, labeled: NodeSet, nodes: NodeIndex) -> NodeSet:
 def nodes_of_pools(policy: Policy, nodes: NodeIndex) -> NodesOfPools:
     """Return the known nodes of each pool, computed once until a node changes."""
     return nodes.derive(policy, partial(NodesOfPools, policy, nodes))
-
-
-def shared_nodes(policy: Policy, nodes: NodeIndex) -> Iterator[tuple[Pool, Pool, NodeSet]]:
-    """Yield two pools with common nodes, where one is restricted, and these nodes."""
-    known = nodes_of_pools(policy, nodes)
-    for pool, other in policy.overlaps():
-        if numbers := known.of(pool) & known.of(other):
-            yield pool, other, numbers
 
 
 def selector_of_every_node(pool: Pool) -> Selector:

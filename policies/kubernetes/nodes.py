@@ -225,17 +225,15 @@ class NodeIndex:
 
     def fenced_by(self, taints: Iterable[Taint]) -> NodeSet:
         """Return the nodes that carry one of the taints, if that taint repels Pods."""
-        found: NodeSet = 0
-        for key in {taint.key for taint in taints}:
-            for own in self._taints.values(key):
-                if any(_is_fenced(taint, taints) for taint in own):
-                    found |= self._taints.with_value(key, own)
-        return found
+        keys = {taint.key for taint in taints}
+        return self.repelling(lambda taint: _is_fenced(taint, taints), keys)
 
-    def repelling(self, repels: Callable[[Taint], bool]) -> NodeSet:
-        """Return the nodes that carry a taint that repels."""
+    def repelling(
+        self, repels: Callable[[Taint], bool], keys: Iterable[str] | None = None
+    ) -> NodeSet:
+        """Return the nodes that carry a taint that repels, one of the keys if there are any."""
         found: NodeSet = 0
-        for key in [*self._taints.keys()]:
+        for key in self._taints.keys() if keys is None else keys:
             for own in self._taints.values(key):
                 if any(map(repels, own)):
                     found |= self._taints.with_value(key, own)

@@ -250,9 +250,9 @@ def _annotation_remediation(family: str, pod: Pod, context: Context) -> str:
 
 def _remediation(pod: Pod, container: Container, name: str, context: Context) -> str:
     """Return the likeliest fix: agents and Pods of other schedulers rarely want a GPU."""
-    scheduler = pod.spec.scheduler_name
-    if _last(container, name)[1].value_from and scheduler not in (None, "", "default-scheduler"):
-        return scheduler_advice(scheduler or "", f"set {name} to void")
+    scheduler = pod.spec.scheduler_name or "default-scheduler"
+    if _last(container, name)[1].value_from and scheduler != "default-scheduler":
+        return scheduler_advice(scheduler, f"set {name} to void")
     return _other_remediation(
         name, f"set {name} to void", pod, [container], context
     ) or variable_remediation(name, context.policy)

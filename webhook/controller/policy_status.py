@@ -8,7 +8,7 @@ from datetime import datetime
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
-from policies.pool_nodes import NodesOfPools, nodes_of_pools, shared_nodes
+from policies.pool_nodes import NodesOfPools, nodes_of_pools
 from policies.wording import listing
 from webhook.active_policy import PATH, ActivePolicy
 from webhook.kube.writer import KubeWriter
@@ -93,7 +93,8 @@ def _nodes_fit(policy: Policy, nodes: NodeIndex | None) -> Condition:
     shared = "".join(
         f" Nodes of both pools {pool.name} and {other.name}: "
         f"{some(sorted(node.name for node in nodes.nodes(numbers)))}."
-        for pool, other, numbers in shared_nodes(policy, nodes)
+        for pool, other in policy.overlaps()
+        if (numbers := known.of(pool) & known.of(other))
     )
     problems = " ".join(_node_problems(policy, nodes, known))
     if problems:

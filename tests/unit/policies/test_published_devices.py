@@ -99,7 +99,7 @@ def test_the_nodes_of_a_pool_without_labels_are_those_with_its_devices() -> None
     for nodes, own in ([DRIVEN, PLAIN], 0b01), ([PLAIN, DRIVEN], 0b10):
         known = nodes_of_pools(WITHOUT_LABELS, NodeIndex(nodes))
         assert known.publishing_without_labels(WITHOUT_LABELS.pools) == own
-        assert known.without_labels(WITHOUT_LABELS.pools) == 0
+        assert known.lacking_labels(WITHOUT_LABELS.pools[0]) == 0
 
 
 def test_a_node_of_another_pool_is_no_node_without_labels() -> None:

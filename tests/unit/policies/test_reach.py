@@ -697,6 +697,18 @@ def test_the_remediation_excludes_the_nodes_of_a_pool(requirement: JSON, express
     assert exclusion(own.pools[0]) == expression
 
 
+def test_what_excludes_a_pool_leaves_nodes_of_another_one() -> None:
+    any_gpu = {"key": "gpu", "operator": "Exists"}
+    models = [{"key": "model", "operator": "In", "values": [model]} for model in ("a", "b")]
+    own = policy(
+        pools=[
+            {"name": f"p{n}", "resources": [GPU], "matchExpressions": [any_gpu, model]}
+            for n, model in enumerate(models)
+        ]
+    )
+    assert exclusion(*own.pools) == '{key: model, operator: NotIn, values: ["a"]}'
+
+
 @pytest.mark.parametrize(
     ("nodes", "reason"),
     [(None, "does not know the nodes"), (NodeIndex([PLAIN]), "the cluster has no such node")],
