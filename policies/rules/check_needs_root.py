@@ -10,6 +10,7 @@ from operator import or_
 from policies.context import Context
 from policies.finding import Finding
 from policies.images import Image, known_image
+from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.pod import (
     Container,
     DeviceResource,
@@ -169,17 +170,17 @@ def _mps_client(pod: Pod, context: Context) -> Iterator[Finding]:
     A server has clients of one user at a time; the device plugin's runs as root. Source: NVIDIA,
     Multi-Process Service, "Client-Server Connection"; bottlerocket-os/bottlerocket#4673.
     """
-    nodes, user = context.facts.nodes, context.hardening.run_as_user
+    nodes, user = context.facts.nodes or NodeIndex(), context.hardening.run_as_user
     if user is None or pod.security_context.run_as_user != user:
         return
-    by_mps = reduce(or_, (nodes.selected_by({key: ("mps",)}) for key in _STRATEGY)) if nodes else 0
+    by_mps = reduce(or_, (nodes.selected_by({key: ("mps",)}) for key in _STRATEGY))
     claims = {named.name: named.claim for named in context.claims(pod)}
     for request in context.device_requests:
         claim = claims.get(request.claim)
         who = f"the nodes of {request.pool_names} share their GPUs"
         if claim and claim.shares_by_mps:
             who = f"resource claim {request.claim} shares its GPU"
-        elif not (nodes and by_mps & nodes.offering(request.resource)):
+        elif not by_mps & nodes.offering(request.resource):
             continue
         yield Finding(
             ID,

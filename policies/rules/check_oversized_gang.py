@@ -45,8 +45,8 @@ class _Part(NamedTuple):
 
 def check(pod: Pod, context: Context) -> Iterator[Finding]:
     """Yield a warning if the Pods of the object never run at a time. It never denies."""
-    root, facts = pod.template.root, context.facts
-    if not root or (facts.nodes is None and not facts.quotas):
+    root = pod.template.root
+    if not root:
         return
     pods = context.siblings or (pod,)
     # The first Pod that may have devices stands for all of them.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deciding import GPU, deployment, pod, policy, update
+from deciding import GPU, POOL, deployment, pod, policy, update
 from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
@@ -46,6 +46,17 @@ def test_a_pod_works_with_others_unless_nothing_or_a_deployment_controls_it(
 ) -> None:
     assert is_reported(obj, Facts(nodes=NODES)) is reported
     assert not is_reported(obj, Facts())
+
+
+def test_devices_without_the_variable_can_be_requested_beside_others() -> None:
+    of_pool = POOL | {"resources": ["nvidia.com/*", "example.com/nic"]}
+    for other, classes in (
+        ("nvidia.com/mig-1g.10gb", {"nvidia.com/mig-1g.10gb": "mig.nvidia.com"}),
+        ("example.com/nic", {}),
+    ):
+        made = pod({"resources": {"limits": {"nvidia.com/gpu": 1, other: 1}}})
+        facts = Facts(extended_resource_classes=classes)
+        assert not is_reported(made, facts, pools=[of_pool])
 
 
 def test_a_resource_claim_can_be_for_an_rdma_device() -> None:
