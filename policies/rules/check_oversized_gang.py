@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from sys import maxsize
 from typing import NamedTuple
 
 from policies.context import Context
@@ -18,6 +19,7 @@ from policies.kubernetes.gangs import (
 from policies.kubernetes.nodes import NodeIndex, NodeSet
 from policies.kubernetes.paths import descend
 from policies.kubernetes.pod import Pod
+from policies.policy import Pool
 from policies.reach import most_added, selected_nodes
 from policies.requests import describe_counts, needed_devices
 from policies.vocabulary import describe_pools
@@ -36,7 +38,7 @@ class _Part(NamedTuple):
     """The Pods of one template that run at a time, and the devices that each of them needs."""
 
     pod: Pod
-    context: Context
+    pools: Collection[Pool]
     pods: int
     path: str
     replicas: int
@@ -66,7 +68,7 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     if len(parts) > _MOST_PARTS:
         return
     for gang in [[part] for part in parts] if is_in_turns(root) else [parts]:
-        found = next(_too_large(gang, surplus), None)
+        found = next(_too_large(gang, surplus, context), None)
         if found is not None:
             yield found
             return
@@ -89,18 +91,19 @@ def _parts(pods: tuple[Pod, ...], context: Context) -> Iterator[_Part]:
         own = Context.of(pod, context.policy, context.request, context.facts)
         at_a_time = pods_at_a_time(pod.template)
         if at_a_time and all(request.certain for request in own.device_requests):
-            yield _Part(pod, own, *at_a_time, needed_devices(pod, own))
+            yield _Part(pod, own.requested_pools, *at_a_time, needed_devices(pod, own))
 
 
-def _too_large(parts: list[_Part], surplus: int) -> Iterator[Finding]:
+def _too_large(parts: list[_Part], surplus: int, context: Context) -> Iterator[Finding]:
     """Yield a finding for all that the parts exceed, at the part with the most Pods."""
-    for part in sorted(parts, key=lambda each: -each.pods):
-        yield from _beyond_nodes(part, parts, surplus)
-    for part in parts if not surplus else ():
-        yield from _beyond_domains(part)
+    nodes, namespace = context.facts.nodes, context.request.namespace
+    if nodes is not None:
+        for part in sorted(parts, key=lambda each: -each.pods):
+            yield from _beyond_nodes(part, parts, surplus, nodes, context)
+        for part in parts if not surplus else ():
+            yield from _beyond_domains(part, nodes, context)
+    quota = context.facts.quotas.get(namespace, {})
     for part in parts:
-        namespace = part.context.request.namespace
-        quota = part.context.facts.quotas.get(namespace, {})
         for name in part.needed:
             wanted = _devices(parts, name, surplus)
             if wanted > quota.get(name, wanted):
@@ -109,25 +112,24 @@ def _too_large(parts: list[_Part], surplus: int) -> Iterator[Finding]:
                 yield _finding(part, f"needs {wanted} {name}", there_is, cure)
 
 
-def _beyond_nodes(part: _Part, parts: list[_Part], surplus: int) -> Iterator[Finding]:
+def _beyond_nodes(
+    part: _Part, parts: list[_Part], surplus: int, nodes: NodeIndex, context: Context
+) -> Iterator[Finding]:
     """Yield what the nodes of the pools have no room for: Pods as large as these, or devices.
 
     CPU and memory do not count, and neither does what runs there: there is no more room than this.
     """
-    nodes, pools = part.context.facts.nodes, part.context.requested_pools
-    if nodes is None:
-        return
     as_large = [each for each in parts if _covers(each.needed, part.needed)]
     wanted = sum(each.pods for each in as_large) - surplus
-    where, added = _nodes_of(as_large, part.needed, nodes)
-    if added is None:
+    where, added = _nodes_of(as_large, part.needed, nodes, context)
+    if maxsize in added.values():
         return
     room = nodes.room_for(part.needed, where, wanted)
     room += min(added[name] // count for name, count in part.needed.items())
     # If not even one Pod fits, unschedulable-gpu-pod reports it.
     if not room:
         return
-    place = f"the nodes of {describe_pools(tuple(pools))} that they select"
+    place = f"the nodes of {describe_pools(part.pools)} that they select"
     place += ", with those that autoscalers can add," if any(added.values()) else ""
     cure = f"Lower {part.path}, " if part.pods > 1 else ""
     cure = "Let it start with fewer Pods, " if surplus else cure
@@ -136,25 +138,22 @@ def _beyond_nodes(part: _Part, parts: list[_Part], surplus: int) -> Iterator[Fin
         wants = f"runs {wanted} Pods with {describe_counts(part.needed)} each"
         yield _finding(part, wants, f"{place} have room for {room} of them", cure)
     for name in part.needed:
-        where, added = _nodes_of([each for each in parts if name in each.needed], {name: 1}, nodes)
+        users = [each for each in parts if name in each.needed]
+        where, added = _nodes_of(users, (name,), nodes, context)
         wanted = _devices(parts, name, surplus)
-        if added is not None and wanted > (room := nodes.total_offer(name, where) + added[name]):
+        if wanted > (room := nodes.total_offer(name, where) + added[name]):
             yield _finding(part, f"needs {wanted} {name}", f"{place} have {room}", cure)
 
 
-def _beyond_domains(part: _Part) -> Iterator[Finding]:
+def _beyond_domains(part: _Part, nodes: NodeIndex, context: Context) -> Iterator[Finding]:
     """Yield what has to run in one domain of a topology, and is larger than any of them."""
-    nodes = part.context.facts.nodes
+    where, added = _nodes_of([part], part.needed, nodes, context)
+    if any(added.values()):
+        return
+    each = describe_counts(part.needed)
     for key, wanted, groups in together(part.pod.template, part.pods, part.replicas):
-        where, added = _nodes_of([part], part.needed, nodes) if nodes else (0, None)
-        if nodes is None or added is None or any(added.values()):
-            return
-        fitting, largest = 0, 0
-        for room in nodes.rooms_for(part.needed, where, key, _MOST_DOMAINS):
-            fitting, largest = fitting + (room >= wanted), max(largest, room)
-            if fitting == groups:
-                break
-        each = describe_counts(part.needed)
+        rooms = [*nodes.rooms_for(part.needed, where, key, _MOST_DOMAINS)]
+        fitting, largest = sum(room >= wanted for room in rooms), max(rooms, default=0)
         wants = f"runs {wanted} Pods with {each} each in one {key}"
         there_is = f"no {key} of the nodes that they select has room for more than {largest}"
         cure = f"Lower {part.path}, or let its Pods run in several {key}"
@@ -173,22 +172,21 @@ def _finding(part: _Part, wants: str, there_is: str, cure: str) -> Finding:
 
 
 def _nodes_of(
-    parts: list[_Part], needed: Mapping[str, int], nodes: NodeIndex
-) -> tuple[NodeSet, dict[str, int] | None]:
+    parts: list[_Part], names: Collection[str], nodes: NodeIndex, context: Context
+) -> tuple[NodeSet, dict[str, int]]:
     """Return the nodes that the parts select, and the devices that autoscalers can add to them.
 
-    ``None`` stands for an unknown number.
+    An unknown number is ``maxsize``.
     """
     all_selected: NodeSet = 0
-    added: dict[str, dict[str, int]] = {name: {} for name in needed}
-    for pod, context, *_ in parts:
-        pools = context.requested_pools
-        selected = selected_nodes(pod, pools, context, nodes)
+    added: dict[str, dict[str, int]] = {name: {} for name in names}
+    for part in parts:
+        selected = selected_nodes(part.pod, part.pools, context, nodes)
         all_selected |= selected
-        for name in needed:
-            more = most_added(pod, pools, name, nodes, context)
+        for name in names:
+            more = most_added(part.pod, part.pools, name, nodes, context)
             if more is None or not selected:
-                return 0, None
+                return all_selected, dict.fromkeys(names, maxsize)
             added[name] |= more
     return all_selected, {name: sum(more.values()) for name, more in added.items()}
 
@@ -200,5 +198,4 @@ def _covers(needed: Mapping[str, int], other: Mapping[str, int]) -> bool:
 def _devices(parts: list[_Part], name: str, surplus: int) -> int:
     """Return how many devices of a name the parts need at a time."""
     counts = [(part.needed[name], part.pods) for part in parts if name in part.needed]
-    largest = max((count for count, _ in counts), default=0)
-    return sum(count * pods for count, pods in counts) - surplus * largest
+    return sum(count * pods for count, pods in counts) - surplus * max(counts)[0]

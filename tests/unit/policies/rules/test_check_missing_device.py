@@ -59,6 +59,16 @@ def test_devices_without_the_variable_can_be_requested_beside_others() -> None:
         assert not is_reported(made, facts, pools=[of_pool])
 
 
+def test_another_runtime_is_reported_where_one_runtime_shows_the_devices() -> None:
+    models = [POOL | {"name": m, "runtimeClass": m, "nodeSelector": {"m": m}} for m in ("a", "b")]
+    claims = [{"name": "gpu", "resourceClaimName": "one"}]
+    using = pod({"resources": {"claims": [{"name": "gpu"}]}}, resourceClaims=claims)
+    facts = Facts(claims={("default", "one"): Claim((frozenset({"gpu.nvidia.com"}),))})
+    for obj, pools, reported in ((pod(GPU), 1, True), (pod(GPU), 2, False), (using, 1, False)):
+        obj["spec"]["runtimeClassName"] = "other"
+        assert is_reported(obj, facts, pools=models[:pools]) is reported
+
+
 def test_a_resource_claim_can_be_for_an_rdma_device() -> None:
     claims = [{"name": "nic", "resourceClaimName": "nic"}]
     train = pod(WHOLE_NODE, resourceClaims=claims)
