@@ -79,7 +79,7 @@ def _findings(pod: Pod, context: Context, foreign: Sequence[Pool]) -> Iterator[F
         if not (confined and pool.selector and any(map(pool.includes, requested)))
     ]
     named = [*named_pools(pod, selectable, context, closed)]
-    if closed and confined and not any(each.pools for each in named):
+    if confined and not any(each.pools for each in named):
         yield from _by_shared_nodes(pod, foreign, closed, context)
     is_denied = context.actions.written[UNSCHEDULABLE] == "enforce" and is_excluded(pod, context)
     for pools in _alike(pod, foreign, context):
@@ -344,7 +344,7 @@ def _selecting_path(named: Named, pool: Pool) -> str:
             return f"spec.nodeSelector[{key}]"
     # gpufence may have added the term.
     by_labels = named.nodes and alternative.labels
-    return "spec.nodeSelector" if by_labels or not alternative.path else alternative.path
+    return "spec.nodeSelector" if by_labels else alternative.path
 
 
 def _subject(pod: Pod, pool: Pool, context: Context) -> str:

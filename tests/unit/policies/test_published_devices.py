@@ -181,6 +181,13 @@ def test_a_pool_is_open_if_each_of_its_taints_is_tolerated_for_another_pool() ->
         assert ("affinity" in found.mutated["spec"]) is is_open, (taints, of_other)
 
 
+def test_a_pool_behind_the_same_taint_shares_no_nodes() -> None:
+    other = {"name": "x", "resources": ["example.com/x"], "nodeSelector": {"x": "1"}}
+    own = two_pools("other", **RESERVED)
+    of = replace(own, pools=(*own.pools, *policy(pools=[other | {"taints": [{"key": GPU}]}]).pools))
+    assert affinity(gpu_pod(), DRIVEN, of=of) is None
+
+
 @pytest.mark.parametrize("node", [OPEN, TAINTED], ids=["open", "tainted devices"])
 @pytest.mark.parametrize("of", [policy(), WITHOUT_LABELS], ids=["labels", "no labels"])
 @pytest.mark.parametrize("by", ["nodeName", "nodeSelector"])

@@ -66,8 +66,9 @@ def said(obj: JSON, nodes: list[JSON], added: tuple[JSON, ...] = (), **facts: An
         claim_templates=CLAIMS,
         **facts,
     )
-    found = decide(obj, POLICY, facts=known).findings
-    own = [each for each in found if each.rule == check_oversized_gang.ID]
+    decision = decide(obj, POLICY, facts=known)
+    assert not decision.failures
+    own = [each for each in decision.findings if each.rule == check_oversized_gang.ID]
     return " ".join(f"{each.detail}. {each.remediation}" for each in own)
 
 
