@@ -117,7 +117,7 @@ def _stranded(shape: Shape, count: int, taken: Room) -> tuple[int, int]:
     """
     others = shape.devices - count
     usable = [
-        max(0, room - n) * shape.devices * LEAST // room if room else others
+        (room - n) * shape.devices * LEAST // room if room else others
         for room, n in zip(shape.room, taken, strict=True)
     ]
     least = min(usable)

@@ -13,7 +13,10 @@ from deciding import pod, policy
 from policies.engine import NO_FACTS, decide, validate
 from policies.facts import Facts, Request
 from policies.finding import Finding
+from policies.kubernetes.claims import Ask, Claim, HostShare
 from policies.kubernetes.core_v1 import PodObject
+from policies.kubernetes.nodes import Node, NodeIndex
+from policies.kubernetes.quantity import NANOS
 from policies.rules import check_pool_requirements
 from policies.vocabulary import QUEUE_LABEL
 from strategies import JSON
@@ -157,6 +160,34 @@ def test_the_number_of_devices_is_unknown_with_an_amount_of_a_device(requires: J
     obj = pod({"resources": {"limits": limits}})
     [_] = findings(obj, requires, pool=pool)
     assert not findings(obj, requires, pool=pool | {"fractionalResources": pool["resources"]})
+
+
+def test_a_claim_is_at_fault_if_it_takes_more_than_the_containers() -> None:
+    obj = pod(
+        {"resources": {"limits": {"gpu.example/a": 1, "cpu": 4}, "claims": [{"name": "c"}]}},
+        resourceClaims=[{"name": "c", "resourceClaimName": "c"}],
+    )
+    claims = {("default", "c"): Claim((frozenset({"cpus"}),), asks=((Ask("cpus"),),))}
+    for taken, path in ((4, "spec.containers[0].resources"), (5, "spec.resourceClaims")):
+        shares = {"cpus": [(HostShare("cpu", taken * NANOS),)]}
+        facts = Facts(claims=claims, host_shares=shares)
+        [finding] = findings(obj, {"maxCPUPerDevice": 1}, facts)
+        assert finding.path == path
+
+
+def test_of_several_pools_those_count_whose_known_nodes_a_pod_can_get() -> None:
+    other = POOL | {"name": "b", "nodeSelector": {LABEL: "b"}}
+    nodes = NodeIndex([Node("n", {LABEL: "b", "zone": "b"}), Node("plain", {"zone": "b"})])
+    for spec, counts in (
+        ({}, True),
+        ({"nodeSelector": {"zone": "b"}}, False),
+        ({"nodeName": "n"}, False),
+        ({"nodeName": "plain"}, True),
+    ):
+        obj = pod(CONTAINER, **spec)
+        assert findings(obj, {"queue": True}, others=(other,))
+        found = findings(obj, {"queue": True}, Facts(nodes=nodes), others=(other,))
+        assert bool(found) is counts, spec
 
 
 JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"

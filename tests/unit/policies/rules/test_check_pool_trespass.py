@@ -99,6 +99,7 @@ def test_a_pool_whose_requirements_a_pod_does_not_meet_is_closed_to_it() -> None
     queued = pool("lab", "b", {"lab": "1"}) | QUEUE
     [finding] = findings([OPEN, queued], **WITHIN)
     assert "it does not state what pool lab requires" in finding.detail
+    assert not findings([OPEN, queued], off=("pool-node-affinity", "pool-requirements"), **WITHIN)
     label = {"labels": {"kueue.x-k8s.io/queue-name": "q"}}
     assert not findings([OPEN, queued], metadata=label, **WITHIN)
     [finding] = findings([OPEN, queued], metadata=label)
