@@ -6,7 +6,9 @@ further CAs, and leaves that can do nothing but serve.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -15,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from certs import CertificateError
-from certs.keypair import KeyPair, Names, check_validity, is_authority, parse_pair
+from certs.keypair import KeyPair, is_authority, parse_pair
 
 AUTHORITY_LIFETIME = timedelta(days=3650)
 LEAF_LIFETIME = timedelta(days=365)
@@ -47,16 +49,15 @@ def create_authority(now: datetime, lifetime: timedelta = AUTHORITY_LIFETIME) ->
 
 
 def issue_leaf(
-    authority: KeyPair, names: Names, now: datetime, lifetime: timedelta = LEAF_LIFETIME
+    authority: KeyPair, names: Iterable[str], now: datetime, lifetime: timedelta = LEAF_LIFETIME
 ) -> KeyPair:
     """Issue a serving certificate for `names`, with a new key, valid until `now + lifetime`.
 
-    It never outlives its CA: it ends with the CA at the latest. Raises CertificateError for an
-    invalid lifetime, and for a CA that cannot sign: unreadable, no CA, outside its own life.
+    The names are results of `host_name`. The certificate ends with its CA at the latest, which is
+    valid now. Raises CertificateError for an invalid lifetime, and for a CA that cannot sign.
     """
     where = "certificate of the CA"
-    issuer, issuer_key = parse_pair(authority, where, "key of the CA")
-    check_validity(issuer, now, where)
+    issuer, issuer_key = parse_pair(authority, where)
     if not is_authority(issuer) or not isinstance(
         issuer_key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
     ):
@@ -67,14 +68,13 @@ def issue_leaf(
         )
     begin, end = _validity(now, lifetime, "lifetime of the serving certificate")
     begin, end = max(begin, issuer.not_valid_before_utc), min(end, issuer.not_valid_after_utc)
-    alternatives = [*map(x509.DNSName, names.dns), *map(x509.IPAddress, names.ip)]
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
         _builder(_common_name("gpufence"), issuer.subject, key, begin, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(digital_signature=True), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .add_extension(x509.SubjectAlternativeName(map(general_name, names)), critical=False)
         .add_extension(_authority_key_identifier(issuer), critical=False)
         .sign(issuer_key, hashes.SHA256())
     )
@@ -109,6 +109,14 @@ def _validity(now: datetime, lifetime: timedelta, where: str) -> tuple[datetime,
     # Without the limit, renewal of a very short-lived certificate would be due at once.
     begin, end = now - min(CLOCK_SKEW, lifetime), now + lifetime
     return begin.replace(microsecond=0), end.replace(microsecond=0)
+
+
+def general_name(name: str) -> x509.DNSName | x509.IPAddress:
+    """Return a host name, or an IP address, as certificates have it."""
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
 
 
 def _common_name(text: str) -> x509.Name:

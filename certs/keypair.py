@@ -5,9 +5,9 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TypeAlias
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -15,9 +15,6 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from certs import CertificateError
-from certs.handshake import is_trusted_by, server_of
-
-IPAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 # RFC 1123 section 2.1 on RFC 952: letters, digits and inner hyphens; 63 octets a label (RFC 1035
 # section 2.3.4) and 253 characters a name, which is what 255 octets on the wire leave. With a last
@@ -37,73 +34,26 @@ _UNREADABLE = (
 _ADVICE = re.compile(r"See https://\S+ for more details\. ")
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """DNS names in lower case and IP addresses, without repetitions; at least one of either."""
+def host_name(text: str) -> str:
+    """Return a host name in lower case, or an IP address in its usual form.
 
-    dns: tuple[str, ...]
-    ip: tuple[IPAddress, ...] = ()
+    Wildcards are invalid here, although X.509 has them: API servers call a webhook by one known
+    name, and the key of a wildcard could pose as every other webhook of the namespace.
 
-    @classmethod
-    def parse(cls, dns_names: Iterable[str], ip_addresses: Iterable[str] = ()) -> Names:
-        """Validate names; raises CertificateError for the first invalid one."""
-        names = cls(
-            dns=tuple(dict.fromkeys(_dns_name(text) for text in dns_names)),
-            ip=tuple(dict.fromkeys(_ip_address(text) for text in ip_addresses)),
-        )
-        if not names.dns and not names.ip:
-            raise CertificateError(
-                "there is neither a DNS name nor an IP address",
-                where="names of the serving certificate",
-                cure="Specify the name by which the API server calls the webhook, such as"
-                " gpufence.gpufence.svc (SERVICE.NAMESPACE.svc)",
-            )
-        return names
-
-    def missing_in(self, other: Names) -> str:
-        """Return which of these names the other ones lack, separated by commas."""
-        dns = [name for name in self.dns if name not in other.dns]
-        return ", ".join([*dns, *(str(ip) for ip in self.ip if ip not in other.ip)])
-
-    def __str__(self) -> str:
-        return ", ".join((*self.dns, *map(str, self.ip)))
-
-
-def _dns_name(text: str) -> str:
-    """Return a host name of RFC 1123 in lower case.
-
-    Wildcards are invalid here, although X.509 has them: the API server calls a webhook under one
-    known name, and the key of a wildcard could pose as every other webhook of the namespace.
+    Raises:
+        CertificateError: it is neither.
     """
+    if "%" not in text:  # A scope is no part of an address in a certificate.
+        with suppress(ValueError):
+            return str(ipaddress.ip_address(text))
     if not _HOST_NAME.fullmatch(text):
         raise CertificateError(
-            "is not a host name (RFC 1123)",
-            where=f"DNS name {text!r}",
-            cure="Write a name such as gpufence.gpufence.svc, without wildcard, scheme, port and"
-            " final dot; give an IP address as an IP address",
+            "is neither a host name (RFC 1123) nor an IP address",
+            where=f"Name {text!r} for the serving certificate",
+            cure="Write a name such as gpufence.gpufence.svc, or an address such as 10.0.0.7, "
+            "without wildcard, scheme, port and final dot",
         )
     return text.lower()
-
-
-def _ip_address(text: str) -> IPAddress:
-    where = f"IP address {text!r}"
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError as error:
-        raise CertificateError(
-            "is neither an IPv4 nor an IPv6 address",
-            where=where,
-            cure="Write a single address, such as 10.0.0.7 or fd00::7, without port or prefix"
-            " length; give a host name as a DNS name",
-        ) from error
-    has_scope = isinstance(address, ipaddress.IPv6Address) and address.scope_id is not None
-    if has_scope or address.is_unspecified or address.is_multicast:
-        raise CertificateError(
-            "is not the address of a server",
-            where=where,
-            cure="Give the address under which the API server reaches the webhook",
-        )
-    return address
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +71,6 @@ class KeyPair:
     def certificate(self) -> x509.Certificate:
         """The certificate of the key; raises CertificateError."""
         return parse_certificates(self.certificate_pem, "certificate")[0]
-
-    def is_trusted_by(self, bundle: bytes) -> bool:
-        """Return whether API servers with this caBundle (PEM) trust it; time does not count."""
-        try:
-            return is_trusted_by(server_of(self.certificate_pem, self.key_pem), bundle)
-        except OSError:  # The pair is unusable.
-            return False
 
 
 def parse_certificates(pem: bytes, where: str) -> tuple[x509.Certificate, ...]:
@@ -150,55 +93,20 @@ def parse_certificates(pem: bytes, where: str) -> tuple[x509.Certificate, ...]:
 
 
 def parse_pair(
-    pair: KeyPair, certificate_at: str = "certificate", key_at: str = "private key"
+    pair: KeyPair, where: str = "certificate"
 ) -> tuple[x509.Certificate, PrivateKeyTypes]:
-    """Return the first certificate and its key, checked to belong together.
-
-    `certificate_at` and `key_at` name the two in messages (a path, a key of a Secret). Raises
-    CertificateError.
-    """
-    certificate = parse_certificates(pair.certificate_pem, certificate_at)[0]
-    key = _parse_key(pair.key_pem, key_at)
-    if key.public_key() != certificate.public_key():
-        raise CertificateError(
-            f"does not belong to {certificate_at}",
-            where=key_at,
-            cure="Replace both together; in a chain, the certificate of the key comes first",
-        )
-    return certificate, key
-
-
-def _parse_key(pem: bytes, where: str) -> PrivateKeyTypes:
+    """Return the first certificate and its key, which belong together; raises CertificateError."""
+    certificate = parse_certificates(pair.certificate_pem, where)[0]
+    problem = f"does not belong to {where}"
     try:
-        return load_pem_private_key(pem, password=None)
-    except TypeError as error:
-        raise CertificateError(
-            "is encrypted with a passphrase, for which a server cannot prompt",
-            where=where,
-            cure="Store the key unencrypted and let file permissions protect it (mode 0600)",
-        ) from error
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise CertificateError(
-            f"contains no valid PEM private key ({_first_line(error)})",
-            where=where,
-            cure='Put the PEM of the key there, which begins with "-----BEGIN PRIVATE KEY-----"',
-        ) from error
-
-
-def check_validity(certificate: x509.Certificate, now: datetime, where: str) -> None:
-    """Raise CertificateError unless `now` is within the certificate's life (RFC 5280, 4.1.2.5)."""
-    if now > certificate.not_valid_after_utc:
-        raise CertificateError(
-            f"expired at {certificate.not_valid_after_utc.isoformat()}",
-            where=where,
-            cure="Issue a new certificate, or correct the clock of this machine",
-        )
-    if now < certificate.not_valid_before_utc:
-        raise CertificateError(
-            f"is not valid before {certificate.not_valid_before_utc.isoformat()}",
-            where=where,
-            cure="Wait until then, or correct the clock of this machine",
-        )
+        key = load_pem_private_key(pair.key_pem, password=None)
+        if key.public_key() == certificate.public_key():
+            return certificate, key
+    except (TypeError, ValueError, UnsupportedAlgorithm) as error:
+        # With a passphrase as well, for which a server cannot prompt.
+        problem = f"contains no valid PEM private key ({_first_line(error)})"
+    cure = "Replace both together, the key without a passphrase; its certificate comes first"
+    raise CertificateError(problem, where="private key", cure=cure)
 
 
 def is_certificate(pem: bytes) -> bool:
@@ -228,34 +136,34 @@ def is_issued_by(certificate: x509.Certificate, authority: x509.Certificate) -> 
     return True
 
 
-def names_of(certificate: x509.Certificate) -> Names:
-    """Return the names in a certificate; none if it lacks the extension."""
+def names_of(certificate: x509.Certificate) -> frozenset[str]:
+    """Return the host names and the IP addresses in a certificate."""
     try:
         present = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
-        return Names((), ())
-    dns = dict.fromkeys(name.lower() for name in present.get_values_for_type(x509.DNSName))
-    ip = present.get_values_for_type(x509.IPAddress)
-    addresses = (a for a in ip if isinstance(a, ipaddress.IPv4Address | ipaddress.IPv6Address))
-    return Names(tuple(dns), tuple(dict.fromkeys(addresses)))
+        return frozenset()
+    dns, ip = (present.get_values_for_type(kind) for kind in (x509.DNSName, x509.IPAddress))
+    return frozenset(str(name).lower() for name in (*dns, *ip))
 
 
 def pair_problem(pair: KeyPair, now: datetime, what: str = "certificate") -> str:
     """Return why a pair cannot be used; empty if it is readable, belongs together and is valid."""
     try:
-        check_validity(parse_pair(pair, what)[0], now, what)
+        certificate, _ = parse_pair(pair, what)
     except CertificateError as error:
         return f"{error.where} {error.what}"
-    return ""
+    # Source: RFC 5280, 4.1.2.5.
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if now > end:
+        return f"{what} expired at {end.isoformat()}"
+    return "" if begin <= now else f"{what} is not valid before {begin.isoformat()}"
 
 
-def leaf_problem(
-    leaf: KeyPair, authorities: Iterable[bytes], names: Names | None, now: datetime
-) -> str:
+def leaf_problem(leaf: KeyPair, authorities: Iterable[bytes], name: str, now: datetime) -> str:
     """Return why API servers reject a serving certificate; empty if they accept it.
 
-    `authorities` are the CAs that they trust (PEM). The certificate may have more names than
-    `names`; None stands for any.
+    `authorities` are the CAs that they trust (PEM). The certificate may have more names than the
+    one by which they call; an empty `name` stands for any.
     """
     if problem := pair_problem(leaf, now, "serving certificate"):
         return problem
@@ -269,8 +177,9 @@ def leaf_problem(
     if not any(is_issued_by(certificate, issuer) for issuer in issuers):
         issuer = certificate.issuer.rfc4514_string()
         return f"serving certificate is not signed by a current CA ({issuer})"
-    missing = names.missing_in(names_of(certificate)) if names else ""
-    return f"serving certificate lacks {missing}" if missing else ""
+    if name and name not in names_of(certificate):
+        return f"serving certificate lacks {name}"
+    return ""
 
 
 def renewal_due(certificate: x509.Certificate) -> datetime:

@@ -22,7 +22,6 @@ from certs import CertificateError
 from certs.authority import AUTHORITY_LIFETIME, LEAF_LIFETIME
 from certs.keypair import (
     KeyPair,
-    Names,
     age_problem,
     is_issued_by,
     leaf_problem,
@@ -58,14 +57,12 @@ def authority_problem(authority: KeyPair | None, now: datetime) -> str:
     return pair_problem(authority, now, "CA") or age_problem(authority.certificate, now)
 
 
-def serving_problem(
-    secret: JSONObject | None, authority: KeyPair, names: Names, now: datetime
-) -> str:
+def serving_problem(secret: JSONObject | None, authority: KeyPair, name: str, now: datetime) -> str:
     """Return why the CA is to sign a new serving certificate; empty if it is not."""
     leaf = read_leaf(secret)
     if leaf is None:
         return "the Secret contains no serving certificate"
-    problem = leaf_problem(leaf, [authority.certificate_pem], names, now)
+    problem = leaf_problem(leaf, [authority.certificate_pem], name, now)
     if not problem and read_certificate(secret) != authority.certificate_pem:
         problem = f"{CA_CERTIFICATE} is not the CA that signed the serving certificate"
     return problem or age_problem(leaf.certificate, now)

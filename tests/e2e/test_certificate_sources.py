@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from certs.authority import create_authority, issue_leaf
-from certs.keypair import Names
 from certs.secret import serving_data, with_data
 from controlplane.cluster import ControlPlane
 from controlplane.gpufence import Replica
@@ -38,7 +37,7 @@ def fill(released: Release) -> None:
     """Write the Secret as another controller does."""
     now = datetime.now(UTC)
     ca = create_authority(now)
-    pair = issue_leaf(ca, Names.parse(["localhost"]), now)
+    pair = issue_leaf(ca, ["localhost"], now)
     secret = with_data({"metadata": {"name": EXTERNAL}}, serving_data(pair, ca))
     path = f"/api/v1/namespaces/{released.namespace}/secrets"
     if EXTERNAL in released.secrets():

@@ -60,7 +60,7 @@ def catches_sigterm(pid: int) -> bool:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has PID namespaces")
 def test_sigterm_at_any_point_of_the_start_ends_the_process(tmp_path: Path) -> None:
-    issue(["localhost"], ["127.0.0.1"], tmp_path)
+    issue(["localhost", "127.0.0.1"], tmp_path)
     start = time.monotonic()
     with started(tmp_path) as (process, _):
         assert process.stderr is not None

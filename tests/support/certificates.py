@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from certs.authority import create_authority, issue_leaf
-from certs.keypair import KeyPair, Names, parse_pair
+from certs.authority import create_authority, general_name, issue_leaf
+from certs.handshake import is_trusted_by, server_of
+from certs.keypair import KeyPair, parse_pair
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
@@ -56,17 +57,20 @@ def named(name: str, *groups: str) -> x509.Name:
     return x509.Name([*organizations, x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def alternatives(names: Names) -> x509.SubjectAlternativeName:
-    return x509.SubjectAlternativeName(
-        [*map(x509.DNSName, names.dns), *map(x509.IPAddress, names.ip)]
-    )
+def alternatives(names: Iterable[str]) -> x509.SubjectAlternativeName:
+    return x509.SubjectAlternativeName(map(general_name, names))
 
 
-def issue(dns: Iterable[str], ip: Iterable[str], directory: Path) -> KeyPair:
+def trusts(bundle: bytes, pair: KeyPair) -> bool:
+    """Return whether API servers with this caBundle trust a pair."""
+    return is_trusted_by(server_of(pair.certificate_pem, pair.key_pem), bundle)
+
+
+def issue(names: Iterable[str], directory: Path) -> KeyPair:
     """Write a CA and a serving certificate that it signs to a directory; return the CA."""
     now = datetime.now(UTC)
     authority = create_authority(now)
-    write_pairs(directory, authority, issue_leaf(authority, Names.parse(dns, ip), now))
+    write_pairs(directory, authority, issue_leaf(authority, names, now))
     return authority
 
 

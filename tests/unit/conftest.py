@@ -12,7 +12,6 @@ import pytest
 
 from certificates import issue
 from certs.authority import create_authority, issue_leaf
-from certs.keypair import Names
 from reviewing import default_policy
 from served import Hook, MakeHook, serve_policy
 
@@ -41,7 +40,7 @@ async def hook(make_hook: MakeHook) -> Hook:
 @pytest.fixture
 def pair(tmp_path: Path) -> Path:
     """Return a directory with a CA and a serving certificate."""
-    issue(["localhost"], ["127.0.0.1"], tmp_path)
+    issue(["localhost", "127.0.0.1"], tmp_path)
     return tmp_path
 
 
@@ -52,8 +51,8 @@ def now() -> datetime:
 
 
 @pytest.fixture(scope="session")
-def names() -> Names:
-    return Names.parse(["gpufence.gpufence.svc", "localhost"], ["127.0.0.1", "::1"])
+def names() -> list[str]:
+    return ["gpufence.gpufence.svc", "localhost", "127.0.0.1", "::1"]
 
 
 @pytest.fixture(scope="session")
@@ -62,5 +61,5 @@ def authority(now: datetime) -> KeyPair:
 
 
 @pytest.fixture(scope="session")
-def leaf(authority: KeyPair, names: Names, now: datetime) -> KeyPair:
+def leaf(authority: KeyPair, names: list[str], now: datetime) -> KeyPair:
     return issue_leaf(authority, names, now)

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from certs import CertificateError
 from certs.authority import create_authority, issue_leaf
-from certs.keypair import KeyPair, Names, is_certificate, leaf_problem
+from certs.keypair import KeyPair, host_name, is_certificate, leaf_problem
 from certs.secret import (
     CA_CERTIFICATE,
     Timing,
@@ -67,14 +67,16 @@ class SecretName:
         return f"Secret {self.namespace}/{self.name}"
 
 
-def names_of(registration: Registration) -> Names:
-    """Return the names in the certificate: those by which API servers call gpufence."""
+def name_of(registration: Registration) -> str:
+    """Return the name in the certificate: the one by which API servers call gpufence.
+
+    Raises:
+        CertificateError: it cannot be in a certificate.
+    """
     if registration.service is not None:
         namespace, name, _ = registration.service
-        return Names.parse([f"{name}.{namespace}.svc"])
-    host = urlsplit(registration.url).hostname or ""
-    is_address = ":" in host or host.replace(".", "").isdecimal()
-    return Names.parse([], [host]) if is_address else Names.parse([host])
+        return host_name(f"{name}.{namespace}.svc")
+    return host_name(urlsplit(registration.url).hostname or "")
 
 
 class Certificates(Protocol):
@@ -124,7 +126,7 @@ class IssuedCertificates:
         objects: Objects,
         ca: SecretName,
         serving: SecretName,
-        names: Names,
+        name: str,
         timing: Timing,
         *,
         configuration: str,
@@ -137,7 +139,7 @@ class IssuedCertificates:
         self._objects = objects
         self._ca = ca
         self._serving = serving
-        self._names = names
+        self._name = name
         self._timing = timing
         self._configuration = configuration
         self._owner = owner
@@ -189,9 +191,9 @@ class IssuedCertificates:
         """Sign a new serving pair if one is due, and if callers accept it or no other is served."""
         now = self._api.clock.now()
         is_trusted = self._is_trusted(authority, now)
-        reason = serving_problem(live, authority, self._names, now)
+        reason = serving_problem(live, authority, self._name, now)
         if reason and (is_trusted or _is_useless(live, now) or not await self._is_serving()):
-            leaf = issue_leaf(authority, self._names, now, self._timing.leaf)
+            leaf = issue_leaf(authority, [self._name], now, self._timing.leaf)
             await self._write(self._serving, serving_data(leaf, authority), live, reason)
 
     def _is_trusted(self, authority: KeyPair, now: datetime) -> bool:
@@ -248,4 +250,4 @@ def _is_useless(secret: JSONObject | None, now: datetime) -> bool:
     """
     leaf, signer = read_leaf(secret), read_signer(secret)
     issuers = [signer.public_bytes(Encoding.PEM)] if signer else []
-    return leaf is not None and bool(leaf_problem(leaf, issuers, None, now))
+    return leaf is not None and bool(leaf_problem(leaf, issuers, "", now))

@@ -19,7 +19,7 @@ from webhook.controller.certificates import (
     ExternalCertificates,
     IssuedCertificates,
     SecretName,
-    names_of,
+    name_of,
 )
 from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.owner import Owner
@@ -166,7 +166,7 @@ class Controller:
             self._objects,
             options.ca_secret,
             options.serving_secret,
-            names_of(options.registration),
+            name_of(options.registration),
             options.timing,
             configuration=options.registration.name,
             owner=options.owner,

@@ -19,7 +19,6 @@ import pytest
 import yaml
 
 from certs.authority import create_authority, issue_leaf
-from certs.keypair import Names
 from certs.secret import serving_data, with_data
 from controlplane import policies
 from controlplane.cluster import ControlPlane
@@ -156,7 +155,7 @@ def expire(secret: Object) -> None:
     """Fill it with a certificate of another CA, which has expired."""
     past = datetime.now(UTC) - timedelta(days=30)
     old = create_authority(past, timedelta(days=60))
-    names = Names.parse([f"{RELEASE}.{NAMESPACE}.svc"])
+    names = [f"{RELEASE}.{NAMESPACE}.svc"]
     leaf = issue_leaf(old, names, past, timedelta(days=29))
     secret.update(with_data(secret, serving_data(leaf, old)))
 

@@ -20,7 +20,6 @@ from pathlib import Path
 import pytest
 
 from certs.authority import create_authority, issue_leaf
-from certs.keypair import Names
 from certs.secret import serving_data, with_data
 from controlplane import pki
 from controlplane.api import Api
@@ -266,7 +265,7 @@ def issue_as_cert_manager(api: Api) -> bytes:
     assert spec["usages"] == ["server auth"]
     now = datetime.now(UTC)
     ca = create_authority(now)
-    pair = issue_leaf(ca, Names.parse(spec["dnsNames"]), now)
+    pair = issue_leaf(ca, spec["dnsNames"], now)
     # The private key is first in a Secret of its own.
     key = {"generateName": f"{RELEASE}-", "labels": {"cert-manager.io/next-private-key": "true"}}
     kept = {"tls.key": base64.b64encode(pair.key_pem).decode()}

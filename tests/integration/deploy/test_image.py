@@ -18,7 +18,6 @@ import pytest
 
 from certificates import write_pairs
 from certs.authority import create_authority, issue_leaf
-from certs.keypair import Names
 from deploy.chart import Helm, one
 from deploy.dockerfile import carry_out, image_environment, image_python, run_image, stages
 from deploy.root import SBOM
@@ -153,7 +152,7 @@ def test_the_image_trusts_system_cas_without_loading_the_whole_bundle(tmp_path: 
     """OpenSSL finds a CA in the directory by its hash when it verifies a certificate."""
     now = datetime.now(UTC)
     authority = create_authority(now)
-    leaf = issue_leaf(authority, Names.parse(["localhost"], []), now)
+    leaf = issue_leaf(authority, ["localhost"], now)
     write_pairs(tmp_path, authority, leaf)
     subprocess.run(["openssl", "rehash", tmp_path], check=True)
     handshake = """

@@ -91,7 +91,7 @@ def running(
 ) -> Iterator[list[Contestant]]:
     """Run all contestants, optionally pinned to one core, gpufence with `flags`."""
     certificates = directory / "certs"
-    issue(["localhost"], [HOST], certificates)
+    issue(["localhost", HOST], certificates)
     with ExitStack() as stack:
         with nullcontext() if core is None else pinned(core):
             contestants = _start(directory, certificates, flags, stack)

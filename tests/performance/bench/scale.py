@@ -54,7 +54,7 @@ class Scaled(Replica):
     def __init__(self, directory: Path, api: str) -> None:
         config = kubeconfig.write(directory / "kubeconfig", api, {"token": "bench"})
         pair = [directory / "tls.crt", directory / "tls.key"]
-        authority = issue(["localhost"], [HOST], directory)
+        authority = issue(["localhost", HOST], directory)
         flags = [f"--policy={DEFAULT}", f"--kubeconfig={config}", "--node-facts"]
         flags += [f"--tls-cert={pair[0]}", f"--tls-key={pair[1]}"]
         self._stalls = directory / "stalls"

@@ -167,7 +167,7 @@ class Server(Replica):
 
     def __init__(self, directory: Path, flags: Sequence[str | Path] = ()) -> None:
         certificates = directory / "certs"
-        self.issued = issue(["localhost"], [HOST], certificates)
+        self.issued = issue(["localhost", HOST], certificates)
         pair = ("--tls-cert", certificates / "tls.crt", "--tls-key", certificates / "tls.key")
         super().__init__(directory, [*pair, "--drain-seconds", "0", *flags])
 

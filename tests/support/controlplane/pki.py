@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certificates import named, sign
 from certs.authority import create_authority, issue_leaf
-from certs.keypair import KeyPair, Names, parse_pair
+from certs.keypair import KeyPair, parse_pair
 
 LIFE = timedelta(days=7)  # a demo may run over the weekend
 BACKDATED = timedelta(minutes=5)
@@ -30,9 +29,7 @@ class Authority:
 
     def server(self, name: str, *addresses: str) -> tuple[Path, Path]:
         """Issue a serving certificate for names and IP addresses: files of (certificate, key)."""
-        ips = [each for each in addresses if is_ip(each)]
-        names = Names.parse([each for each in addresses if each not in ips], ips)
-        return self._write(name, issue_leaf(self._pair, names, self._now, LIFE))
+        return self._write(name, issue_leaf(self._pair, addresses, self._now, LIFE))
 
     def client(self, user: str, *groups: str) -> tuple[Path, Path]:
         """Issue a client certificate: Kubernetes reads the user from CN and groups from O."""
@@ -68,14 +65,6 @@ def key_pair(directory: Path, name: str) -> tuple[Path, Path]:
         pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return write(directory / f"{name}.pub", public), write(directory / f"{name}.key", private)
-
-
-def is_ip(address: str) -> bool:
-    try:
-        ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    return True
 
 
 def write(path: Path, data: bytes) -> Path:

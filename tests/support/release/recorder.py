@@ -20,7 +20,7 @@ class Recorder:
     """Serves `/mutate` and `/validate` on a free port; as a context manager, in the block."""
 
     def __init__(self, directory: Path) -> None:
-        ca = issue(["localhost"], [], directory)
+        ca = issue(["localhost"], directory)
         self.authority = ca.certificate_pem
         self.endpoints: defaultdict[str, set[str]] = defaultdict(set)
         """By the mark of an object, the paths at which requests for it arrived."""

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from certs.authority import create_authority, issue_leaf
-from certs.keypair import KeyPair, Names
+from certs.keypair import KeyPair
 from certs.secret import (
     authority_data,
     authority_problem,
@@ -20,7 +20,7 @@ from certs.secret import (
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 DAY = timedelta(days=1)
-NAMES = Names.parse(["gpufence.system.svc"])
+NAMES = ["gpufence.system.svc"]
 CA = create_authority(NOW, 300 * DAY)
 OTHER = create_authority(NOW, 300 * DAY)
 LEAF = issue_leaf(CA, NAMES, NOW, 30 * DAY)

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from certs.authority import create_authority, issue_leaf
-from certs.keypair import Names
 from deciding import policy
-from webhook.controller.certificates import names_of
+from webhook.controller.certificates import name_of
 from webhook.controller.text.objects import POLICY_KIND
 from webhook.tools.doctor import DoctorLine
 from webhook.tools.doctor.checks import diagnosis
@@ -83,13 +82,13 @@ def registered(url: str) -> dict[str, Any]:
 
 def test_a_certificate_without_the_registered_host_fails(subtests: pytest.Subtests) -> None:
     for url, names, missing in (
-        ("https://10.0.0.7:8443", Names.parse([], ["10.0.0.7"]), ""),
-        ("https://10.0.0.7:8443", Names.parse([], ["10.0.0.8"]), "10.0.0.7"),
-        ("https://10.0.0.7:8443", Names.parse(["fence.example"]), "10.0.0.7"),
-        ("https://[fd00::7]:8443", Names.parse([], ["fd00:0:0:0:0:0:0:7"]), ""),
-        ("https://[fd00::7]:8443", Names.parse([], ["10.0.0.7"]), "fd00::7"),
-        ("https://fence.example", Names.parse(["fence.example"], ["10.0.0.7"]), ""),
-        ("https://fence.example", Names.parse([], ["10.0.0.7"]), "fence.example"),
+        ("https://10.0.0.7:8443", ["10.0.0.7"], ""),
+        ("https://10.0.0.7:8443", ["10.0.0.8"], "10.0.0.7"),
+        ("https://10.0.0.7:8443", ["fence.example"], "10.0.0.7"),
+        ("https://[fd00::7]:8443", ["fd00:0:0:0:0:0:0:7"], ""),
+        ("https://[fd00::7]:8443", ["10.0.0.7"], "fd00::7"),
+        ("https://fence.example", ["fence.example", "10.0.0.7"], ""),
+        ("https://fence.example", ["10.0.0.7"], "fence.example"),
     ):
         with subtests.test(url=url, missing=missing):
             live = {"ValidatingWebhookConfiguration": {"gpufence": registered(url)}}
@@ -98,7 +97,7 @@ def test_a_certificate_without_the_registered_host_fails(subtests: pytest.Subtes
             found = line(
                 "certificate",
                 deployed=Deployed(address, "serving"),
-                names=names_of(address),
+                called=name_of(address),
                 secret={},
                 leaf=issue_leaf(AUTHORITY, names, NOW),
                 signer=AUTHORITY.certificate_pem,

@@ -17,7 +17,6 @@ from aiohttp.test_utils import TestServer
 
 from certificates import CA, alternatives, named, sign
 from certs.authority import create_authority
-from certs.keypair import Names
 from clusters import around_a_pod
 from controlplane.kubeconfig import write
 from paths import PROJECT
@@ -147,7 +146,7 @@ def write_certificates(directory: Path) -> None:
     now = datetime.now(UTC)
     begin, end = now - timedelta(hours=1), now + timedelta(hours=1)
     authority = sign(named("kubernetes"), CA, begin=begin, end=end)
-    address = alternatives(Names.parse([], ["127.0.0.1"]))
+    address = alternatives(["127.0.0.1"])
     leaf = sign(named("kube-apiserver"), address, begin=begin, end=end, signer=authority)
     (directory / "ca.crt").write_bytes(authority.certificate_pem)
     (directory / "tls.crt").write_bytes(leaf.certificate_pem)

@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from certificates import trusts
 from certs import CertificateError
 from certs.authority import create_authority, issue_leaf
-from certs.keypair import KeyPair, Names
+from certs.keypair import KeyPair
 from certs.secret import (
     Timing,
     authority_data,
@@ -36,7 +37,7 @@ NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 DAY = timedelta(days=1)
 CA, SERVING = SecretName("system", "ca"), SecretName("system", "serving")
 FOREIGN = create_authority(NOW)
-NAMES = Names.parse(["gpufence.system.svc"])
+NAMES = ["gpufence.system.svc"]
 TIMING = Timing(
     authority=300 * DAY, leaf=30 * DAY, settle=timedelta(seconds=30), overlap=timedelta(hours=1)
 )
@@ -56,7 +57,7 @@ class Controller:
             FakeObjects(api),
             CA,
             SERVING,
-            NAMES,
+            NAMES[0],
             TIMING,
             configuration="gpufence",
             owner=owner,
@@ -122,7 +123,7 @@ def leaf(api: FakeKubeApi) -> KeyPair:
 def is_served_and_trusted(api: FakeKubeApi, served: KeyPair) -> bool:
     """Return whether every webhook trusts a pair that replicas may still serve."""
     found = [bundle for each in registered(api) for bundle in bundles(each).values()]
-    return bool(found) and all(served.is_trusted_by(each) for each in found)
+    return bool(found) and all(trusts(each, served) for each in found)
 
 
 async def test_both_secrets_are_created_at_once_before_anything_is_registered(
@@ -131,7 +132,7 @@ async def test_both_secrets_are_created_at_once_before_anything_is_registered(
     controller = Controller(api)
     published = await controller.reconcile()
     assert published == authority(api).certificate_pem
-    assert leaf(api).is_trusted_by(published)
+    assert trusts(published, leaf(api))
     assert set(api.objects[SERVING.path]["data"]) == {"tls.crt", "tls.key", "ca.crt"}
     assert set(api.objects[CA.path]["data"]) == {"ca.crt", "ca.key"}
     assert controller.issued == ["ca", "serving"]
@@ -233,7 +234,7 @@ async def test_a_new_ca_signs_once_all_webhooks_have_carried_it_for_a_while(
     await controller.reconcile(now, after=29)
     assert leaf(api) == served
     await controller.reconcile(now, after=1)
-    assert leaf(api).is_trusted_by(new.certificate_pem)
+    assert trusts(new.certificate_pem, leaf(api))
 
 
 def fill(api: FakeKubeApi, data: dict[SecretName, dict[str, bytes] | None]) -> None:
@@ -295,7 +296,7 @@ async def test_replicas_stay_trusted_after_a_loss(api: FakeKubeApi, lost: str, a
         if SERVING.path in api.objects and read_leaf(api.objects[SERVING.path]):
             assert is_served_and_trusted(api, leaf(api))
     signer = authority(api).certificate_pem
-    assert leaf(api).is_trusted_by(signer)
+    assert trusts(signer, leaf(api))
     assert certificate(api, CA) == certificate(api, SERVING) == signer
     if also != "dead" and lost != "another CA":
         assert not is_served_and_trusted(api, FOREIGN)

@@ -10,7 +10,6 @@ import pytest
 
 from certificates import write_pairs
 from certs.authority import create_authority, issue_leaf
-from certs.keypair import Names
 from fake_apiserver import FakeKubeApi
 from webhook.kube.errors import ApiError, ClusterError, UnreachableError
 from webhook.serve.callers import Callers
@@ -26,7 +25,7 @@ OWN, OTHER = (create_authority(NOW) for _ in range(2))
 
 @pytest.fixture
 def leaf(tmp_path: Path) -> Leaf:
-    write_pairs(tmp_path, OWN, issue_leaf(OWN, Names.parse(["localhost"]), NOW))
+    write_pairs(tmp_path, OWN, issue_leaf(OWN, ["localhost"], NOW))
     served = ServedCertificate(tmp_path / "tls.crt", tmp_path / "tls.key")
     served.context()
     assert served.leaf is not None

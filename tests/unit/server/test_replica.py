@@ -74,7 +74,7 @@ async def test_a_new_certificate_is_served_without_a_restart_once_it_is_valid(pa
         assert text.startswith(f"ok\ncertificate reload: {problem}")
         _, exposed = running.get("/metrics")
         assert 'gpufence_task_failures_total{task="certificate reload"}' in exposed
-        issue(["localhost"], ["127.0.0.1"], pair)
+        issue(["localhost", "127.0.0.1"], pair)
         running.logged("certificate reloaded")
         assert running.readiness() == (200, "ok")
         leaf = x509.load_pem_x509_certificate((pair / "tls.crt").read_bytes())

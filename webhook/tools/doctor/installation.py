@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 from urllib.parse import urlsplit
 
-from certs.keypair import KeyPair, Names
+from certs.keypair import KeyPair
 from certs.secret import read_certificate, read_leaf
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import NodeIndex
@@ -20,7 +20,7 @@ from webhook.active_policy import PATH
 from webhook.cluster.needs import needed_facts
 from webhook.cluster.objects import LiveObjects, Reader
 from webhook.cluster.state import NAMESPACES, ClusterState
-from webhook.controller.certificates import SecretName, names_of
+from webhook.controller.certificates import SecretName, name_of
 from webhook.controller.drift import is_own
 from webhook.controller.registrar import KINDS, POLICY_KINDS
 from webhook.controller.text.objects import FENCE_POLICY, Registration, all_names
@@ -118,8 +118,8 @@ class Installation:
     leaf: KeyPair | None = None
     signer: bytes = b""
     """The CA of the serving certificate (PEM)."""
-    names: Names | None = None
-    """The names that the serving certificate must have; None if they are unknown."""
+    called: str = ""
+    """The name that the serving certificate must have; empty if it is unknown."""
     service: JSONObject | None = None
     slices: list[JSONObject] = field(default_factory=list)
     unserved: list[tuple[str, JSONObject, str]] = field(default_factory=list)
@@ -282,7 +282,7 @@ async def examine(
             secret = SecretName(namespace, installed.deployed.ca_secret)
             installed.authority = await api.read(secret.path) if secret.name else None
     address = installed.address
-    installed.names = names_of(address) if address is not None else None
+    installed.called = name_of(address) if address is not None else ""
     if address is not None and address.service is not None:
         with installed.permitted("Service"):
             installed.service = await api.read(_SERVICE.format(*address.service))

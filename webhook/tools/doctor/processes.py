@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from certs.keypair import is_certificate, is_overdue, leaf_problem, renewal_due
+from certs.handshake import is_trusted_by, server_of
+from certs.keypair import KeyPair, is_certificate, is_overdue, leaf_problem, renewal_due
 from certs.secret import authority_problem, read_authority
 from policies.kubernetes.objects import JSONObject, mapping, mappings
 from webhook.cluster.needs import needed_facts
@@ -223,7 +224,7 @@ def certificate(installed: Installation) -> Iterator[DoctorLine]:
         yield fail("the Secret has no serving certificate", _renewal(installed))
     else:
         authorities = [installed.signer] if is_certificate(installed.signer) else []
-        problem = leaf_problem(installed.leaf, authorities, installed.names, installed.now)
+        problem = leaf_problem(installed.leaf, authorities, installed.called, installed.now)
         if problem:
             yield fail(f"the {problem}", _renewal(installed))
             return
@@ -259,7 +260,7 @@ def ca_bundle(installed: Installation) -> Iterator[DoctorLine]:
         f"{kind}, webhook {name}"
         for kind, each in existing.items()
         for name, bundle in bundles(each).items()
-        if not installed.leaf.is_trusted_by(bundle)
+        if not _trusts(bundle, installed.leaf)
     ]
     if not existing:
         yield skip("there is no webhook configuration")
@@ -268,6 +269,14 @@ def ca_bundle(installed: Installation) -> Iterator[DoctorLine]:
         yield fail(problem, installed.repair or _renewal(installed))
     else:
         yield ok("every webhook trusts the serving certificate")
+
+
+def _trusts(bundle: bytes, leaf: KeyPair) -> bool:
+    """Return whether API servers with this caBundle (PEM) trust the pair; time does not count."""
+    try:
+        return is_trusted_by(server_of(leaf.certificate_pem, leaf.key_pem), bundle)
+    except OSError:  # The pair is unusable.
+        return False
 
 
 def _renewal(installed: Installation) -> str:

@@ -19,7 +19,7 @@ SERVICE = ("--service", "gpufence-system/gpufence")
 
 
 def test_manifests_prints_both_configurations_for_a_service(gpufence: Run, tmp_path: Path) -> None:
-    issue(["gpufence.gpufence-system.svc"], [], tmp_path)
+    issue(["gpufence.gpufence-system.svc"], tmp_path)
     authority = tmp_path / "ca.crt"
     done = gpufence(
         "manifests",
