@@ -57,37 +57,6 @@ _DEVICE_MOUNT = re.compile(rf"/var/run/{DEVICE_MOUNTS}.+", re.DOTALL)
 """Mount points with a device's name, which may follow without a slash. Source: toolkit,
 ``internal/config/image/cuda_image.go``, ``requestsFromMounts``."""
 
-CDI_ANNOTATIONS = frozenset(
-    {
-        "cdi.k8s.io",  # toolkit, api/config/v1/config.go, AnnotationPrefixes
-        "nvidia.cdi.k8s.io",  # toolkit, cmd/nvidia-ctk-installer/container/runtime/nri/plugin.go
-        "cdi-devices.noderesource.dev",  # NRI, plugins/device-injector/device-injector.go
-        "cdi-devices.nri.io",  # the same, the older name
-        "cdi.nri.io",  # github.com/klueska/nri-cdi-injector
-    }
-)
-"""Annotations with names of CDI devices, as nvidia.com/gpu=all."""
-
-GKE_DEVICES = "devices.gke.io"
-"""The annotation of GKE's NRI device injector (nri_device_injector)."""
-
-FILE_ANNOTATIONS = frozenset(
-    {
-        GKE_DEVICES,
-        "devices.noderesource.dev",  # NRI, plugins/device-injector/device-injector.go
-        "devices.nri.io",  # the same, the older name
-        "mounts.noderesource.dev",  # the same
-        "mounts.nri.io",  # the same, the older name
-        "devices.crio.io",  # CRI-O, pkg/annotations/v2
-        "io.kubernetes.cri-o.Devices",  # the same, the older name
-    }
-)
-"""Annotations with paths or numbers of device files."""
-
-ANNOTATIONS = CDI_ANNOTATIONS | FILE_ANNOTATIONS
-"""Keys of annotations up to a slash. The scope may follow it: ``/pod`` or ``/container.NAME``
-(NRI, ``pkg/plugin/annotations.go``, ``GetEffectiveAnnotation``)."""
-
 _SPACES = " \t\n\v\f\r"
 _CDI_NAME = re.compile(r"([A-Za-z][\w.-]*)/[A-Za-z][\w-]*=[\w.:-]+", re.ASCII)
 _PUNCTUATION = frozenset({"", "-", "|", "|-", "|+"})

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from policies.device_injection import VISIBLE_DEVICES
 from policies.kubernetes.field_types import NO_NAMES
 from policies.kubernetes.scheduling import Alternative
 from policies.kubernetes.selector import negated
@@ -26,6 +25,38 @@ IN_PLACE = "whichever device the scheduler assigns"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Source: kubernetes-sigs/kueue, ``pkg/controller/constants``, QueueLabel."""
 
+CDI_ANNOTATIONS = frozenset(
+    {
+        "cdi.k8s.io",  # toolkit, api/config/v1/config.go, AnnotationPrefixes
+        "nvidia.cdi.k8s.io",  # toolkit, cmd/nvidia-ctk-installer/container/runtime/nri/plugin.go
+        "cdi-devices.noderesource.dev",  # NRI, plugins/device-injector/device-injector.go
+        "cdi-devices.nri.io",  # the same, the older name
+        "cdi.nri.io",  # github.com/klueska/nri-cdi-injector
+    }
+)
+"""Annotations with names of CDI devices, as nvidia.com/gpu=all.
+
+*toolkit* and *NRI* are as in ``policies.device_injection``."""
+
+GKE_DEVICES = "devices.gke.io"
+"""The annotation of GKE's NRI device injector (nri_device_injector)."""
+
+FILE_ANNOTATIONS = frozenset(
+    {
+        GKE_DEVICES,
+        "devices.noderesource.dev",  # NRI, plugins/device-injector/device-injector.go
+        "devices.nri.io",  # the same, the older name
+        "mounts.noderesource.dev",  # the same
+        "mounts.nri.io",  # the same, the older name
+        "devices.crio.io",  # CRI-O, pkg/annotations/v2
+        "io.kubernetes.cri-o.Devices",  # the same, the older name
+    }
+)
+"""Annotations with paths or numbers of device files."""
+
+ANNOTATIONS = CDI_ANNOTATIONS | FILE_ANNOTATIONS
+"""Keys of annotations up to a slash. The scope may follow it: ``/pod`` or ``/container.NAME``
+(NRI, ``pkg/plugin/annotations.go``, ``GetEffectiveAnnotation``)."""
 
 CORE = ("", "v1", "apps/v1", "batch/v1")
 """The API versions of owners whose template is judged, or that create no Pods."""
@@ -195,7 +226,7 @@ def exclusion(pool: Pool, kept: Pool | None = None) -> str:
 @lru_cache(maxsize=16)
 def visible_devices_variables(policy: Policy) -> tuple[str, ...]:
     """Return the variables that show devices: NVIDIA's, and those of the pools' vendors."""
-    return tuple(dict.fromkeys((VISIBLE_DEVICES, *variables_of(policy.vendors))))
+    return tuple(variables_of({"nvidia.com", *policy.vendors}))
 
 
 @lru_cache(maxsize=16)

@@ -11,10 +11,7 @@ from msgspec.structs import replace
 from policies.advice import is_base, of_copy, of_owner
 from policies.context import Context
 from policies.device_injection import (
-    ANNOTATIONS,
-    CDI_ANNOTATIONS,
     CUDA_VERSION,
-    GKE_DEVICES,
     NO_DEVICES,
     VISIBLE_DEVICES,
     Values,
@@ -35,6 +32,9 @@ from policies.kubernetes.pod import Container, Pod
 from policies.policy import Policy
 from policies.reach import is_daemon_set_pod
 from policies.vocabulary import (
+    ANNOTATIONS,
+    CDI_ANNOTATIONS,
+    GKE_DEVICES,
     IN_PLACE,
     ONLY_CLAIMS,
     SHOWS_GPUS,

@@ -26,7 +26,6 @@ from controlplane.versions import CLAIMS, RESIZE
 from each import each
 from in_tree import create_runtime_class, kept_cases, path_of
 from laws.profile import live_law as law
-from policies.device_injection import ANNOTATIONS
 from policies.engine import mutate, validate
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
@@ -35,6 +34,7 @@ from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Exemptions, Policy, Pool
 from policies.shipped import preset_text
+from policies.vocabulary import ANNOTATIONS
 from release.recorder import MARK, Recorder
 from release.registered import ADMISSION, GPU, MARKS, Registered, registered
 from specs import default_spec, policy_of

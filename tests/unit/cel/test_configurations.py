@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from policies.device_injection import ANNOTATIONS, CUDA_VERSION, DEVICE_MOUNTS, NO_DEVICES
+from policies.device_injection import CUDA_VERSION, DEVICE_MOUNTS, NO_DEVICES
 from policies.engine import validate
 from policies.finding import Mode
 from policies.kubernetes.claims import IMPLICIT_RESOURCE_PREFIX
@@ -19,7 +19,7 @@ from policies.policy import FailurePolicy, Policy
 from policies.pool_nodes import EVERY_NODE
 from policies.reach import DAEMON_SET_CONTROLLERS, MIRROR_ANNOTATION
 from policies.vendors import known_vendors
-from policies.vocabulary import device_files, visible_devices_variables
+from policies.vocabulary import ANNOTATIONS, device_files, visible_devices_variables
 from reviewing import default_policy, plain_pod
 from specs import default_spec, policy_of
 from webhook.controller.text.objects import (

@@ -18,12 +18,11 @@ from typing import Any
 import yaml
 
 from policies.api_servers import IN_TREE_RULES, literal, names_for, names_of, policy_data
-from policies.device_injection import ANNOTATIONS
 from policies.kubernetes.kinds import CORE_WORKLOADS
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.selector import NAMESPACE_LABEL
 from policies.policy import ALWAYS_EXCLUDED, Policy
-from policies.vocabulary import device_files
+from policies.vocabulary import ANNOTATIONS, device_files
 
 API_VERSION = "admissionregistration.k8s.io/v1"
 DOMAIN = ".gpufence.dev"
