@@ -31,14 +31,8 @@ from policies.kubernetes.quantity import is_subdomain
 from policies.kubernetes.workload import MOST_CLAIMS, Workload
 from policies.requests import named_claims
 from webhook.devices.claims import read_claim
-from webhook.kube.client import KubeApi
-from webhook.kube.errors import (
-    INVALID,
-    NOT_FOUND,
-    ApiError,
-    ClusterError,
-    UnexpectedAnswerError,
-)
+from webhook.kube.client import KubeApi, decoded
+from webhook.kube.errors import NOT_FOUND, ApiError, ClusterError
 from webhook.logs import event
 
 Kind = Literal["resourceclaims", "resourceclaimtemplates"]
@@ -53,6 +47,7 @@ LOOKUP_SECONDS = 1.0
 _REQUEST_SECONDS = 5.0
 
 _API = "/apis/resource.k8s.io/v1"
+_SCHEDULING = "/apis/scheduling.k8s.io"
 
 # With more requests in flight than this, the API server no longer responds.
 _MAX_IN_FLIGHT = 256
@@ -261,18 +256,15 @@ class ClaimLookup:
             if error.status == NOT_FOUND:
                 return None
             raise
-        try:
-            return _decoder.decode(body)
-        except INVALID as error:
-            raise UnexpectedAnswerError(f"{path} returned an invalid claim: {error}") from error
+        return decoded(body, path, _decoder)
 
     async def _group(self, name: ClaimName) -> _PodGroup | None:
         """Return the group; ``None`` if it does not exist yet, and an empty one without the API."""
         for version in _POD_GROUP_VERSIONS:
-            path = f"/apis/scheduling.k8s.io/{version}/namespaces/{name.namespace}/podgroups"
+            path = f"{_SCHEDULING}/{version}/namespaces/{name.namespace}/podgroups/{name.group}"
             try:
                 body = await self._connection.get(
-                    f"{path}/{name.group}", seconds=_REQUEST_SECONDS, most_bytes=_MOST_BYTES
+                    path, seconds=_REQUEST_SECONDS, most_bytes=_MOST_BYTES
                 )
             except ApiError as error:
                 if error.status != NOT_FOUND:
@@ -281,10 +273,7 @@ class ClaimLookup:
                     return None
                 # This version is not served.
                 continue
-            try:
-                return _group_decoder.decode(body)
-            except INVALID as error:
-                raise UnexpectedAnswerError(f"{path}: an invalid PodGroup: {error}") from error
+            return decoded(body, path, _group_decoder)
         return _PodGroup()
 
     def _report(self, error: Exception) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from webhook.kube.client import KubeApi
-from webhook.kube.errors import INVALID, NOT_FOUND, ApiError, UnexpectedAnswerError
+from webhook.kube.client import KubeApi, decoded
+from webhook.kube.errors import NOT_FOUND, ApiError
 from webhook.kube.pages import get_again
 
 _UNAVAILABLE = 503
+
+T = TypeVar("T")
 
 GroupKind = tuple[str, str]
 """API group (empty for the core group) and kind."""
@@ -140,9 +142,6 @@ class Discovery:
             if "list" in resource.verbs and "/" not in resource.name
         )
 
-    async def _get(self, path: str, shape: Any) -> Any:
+    async def _get(self, path: str, shape: type[T]) -> T:
         body = await get_again(self._connection, path)
-        try:
-            return msgspec.json.decode(body, type=shape)
-        except INVALID as error:
-            raise UnexpectedAnswerError(f"{path} has an unexpected form: {error}") from error
+        return decoded(body, path, msgspec.json.Decoder(shape))

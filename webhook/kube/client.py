@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from typing import TypeVar
 
 import aiohttp
 import msgspec
@@ -37,6 +38,9 @@ SECONDS = 5.0
 """The timeout of a request for an object. A controller retries instead of waiting longer."""
 
 JSON = "application/json"
+OBJECTS = msgspec.json.Decoder(JSONObject)
+
+T = TypeVar("T")
 
 _CONNECT_SECONDS = 10.0
 
@@ -164,7 +168,7 @@ class KubeApi:
     async def read(self, path: str, query: Query | None = None) -> JSONObject | None:
         """Return the object at ``path``; None if it does not exist."""
         try:
-            return object_in(await self.get(path, query, seconds=SECONDS), path)
+            return decoded(await self.get(path, query, seconds=SECONDS), path, OBJECTS)
         except ApiError as error:
             if error.status == NOT_FOUND:
                 return None
@@ -316,8 +320,9 @@ def _failure(body: bytes) -> FailureStatus:
         return FailureStatus(message=body[:_MOST_SHOWN].decode(errors="replace").strip())
 
 
-def object_in(body: bytes, path: str) -> JSONObject:
+def decoded(body: bytes | msgspec.Raw, path: str, decoder: msgspec.json.Decoder[T]) -> T:
+    """Return the object in an answer to a request for ``path``; raises UnexpectedAnswerError."""
     try:
-        return msgspec.json.decode(body, type=JSONObject)
+        return decoder.decode(body)
     except INVALID as error:
-        raise UnexpectedAnswerError(f"{path}: the API server sent no object: {error}") from error
+        raise UnexpectedAnswerError(f"{path} returned an invalid object: {error}") from error

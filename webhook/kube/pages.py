@@ -14,9 +14,8 @@ from typing import TypeVar
 
 import msgspec
 
-from webhook.kube.client import MOST_BYTES, KubeApi, Query
+from webhook.kube.client import MOST_BYTES, KubeApi, Query, decoded
 from webhook.kube.errors import (
-    INVALID,
     ApiError,
     ClusterError,
     ListMetadata,
@@ -83,14 +82,11 @@ async def read_pages(
                 raise
             limit = max(1, limit // _SHRINK)
             continue
-        try:
-            page = _decoder.decode(body)
-        except INVALID as error:
-            raise UnexpectedAnswerError(f"{path} returned an invalid list: {error}") from error
+        page = decoded(body, path, _decoder)
         items, page.items = page.items or [], None
         mean_bytes = max(1, len(body) // max(1, len(items)))
         del body
-        yield page.metadata.resource_version, _decoded(path, items, decoder)
+        yield page.metadata.resource_version, (decoded(item, path, decoder) for item in items)
         del items
         before, rest = rest, page.metadata.rest
         if not rest:
@@ -98,16 +94,6 @@ async def read_pages(
         if rest == before:
             raise UnexpectedAnswerError(f"{path} returned the same page again: the list has no end")
         limit = max(1, min(_PAGE_BYTES // mean_bytes, limit * _GROW, _MOST_ITEMS))
-
-
-def _decoded(
-    path: str, items: list[msgspec.Raw], decoder: msgspec.json.Decoder[ItemT]
-) -> Iterator[ItemT]:
-    for item in items:
-        try:
-            yield decoder.decode(item)
-        except INVALID as error:
-            raise UnexpectedAnswerError(f"{path} returned an invalid object: {error}") from error
 
 
 async def get_again(

@@ -6,8 +6,8 @@ import re
 
 import msgspec
 
-from webhook.kube.client import SECONDS, KubeApi
-from webhook.kube.errors import INVALID, UnexpectedAnswerError
+from webhook.kube.client import SECONDS, KubeApi, decoded
+from webhook.kube.errors import UnexpectedAnswerError
 
 PATH = "/version"
 """Every account may read it (ClusterRole ``system:public-info-viewer``)."""
@@ -21,16 +21,16 @@ class _Info(msgspec.Struct, frozen=True, rename="camel"):
     """Set if the API server behaves as an older version (KEP-4330)."""
 
 
+_decoder = msgspec.json.Decoder(_Info)
+
+
 async def minor_version(api: KubeApi) -> int:
     """Return the minor version of Kubernetes 1.x that the API server behaves as.
 
     Raises:
         ClusterError: it cannot be read.
     """
-    try:
-        info = msgspec.json.decode(await api.get(PATH, seconds=SECONDS), type=_Info)
-    except INVALID as error:
-        raise UnexpectedAnswerError(f"{PATH} is no version: {error}") from error
+    info = decoded(await api.get(PATH, seconds=SECONDS), PATH, _decoder)
     # Providers write 33+ for a version of their own.
     found = re.match(r"\d{1,4}", info.emulation_minor or info.minor)
     if found is None:

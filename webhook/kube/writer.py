@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 
 from policies.kubernetes.objects import JSONObject
-from webhook.kube.client import JSON, SECONDS, KubeApi, body_of, object_in
+from webhook.kube.client import JSON, OBJECTS, SECONDS, KubeApi, body_of, decoded
 from webhook.kube.errors import NOT_FOUND, ApiError
 
 FIELD_MANAGER = "gpufence"
@@ -66,4 +66,4 @@ class KubeWriter(KubeApi):
         sent = None if body is None else msgspec.json.encode(body)
         limits = aiohttp.ClientTimeout(total=SECONDS)
         async with self.request(method, path, query, headers, limits, sent) as response:
-            return object_in(await body_of(response, path), path)
+            return decoded(await body_of(response, path), path, OBJECTS)
