@@ -23,12 +23,12 @@ from aiohttp import web
 from controlplane import kubeconfig
 from specs import default_spec, fence_policy
 from webhook.active_policy import PATH as FENCE_POLICIES
-from webhook.controller.registrar import KINDS
 from webhook.controller.text.objects import FENCE_POLICY
 from webhook.controller.watched import Objects
 from webhook.kube.client import ServerClock
 from webhook.kube.errors import ApiError, ClusterError
 from webhook.kube.writer import KubeWriter
+from webhook.registered import KINDS
 
 JSON = dict[str, Any]
 

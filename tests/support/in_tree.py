@@ -22,12 +22,12 @@ from policies.registry import CHECKS, RULES
 from strategies import policies
 from valid_strategies import WORKLOADS
 from webhook.controller.text.objects import (
-    API_VERSION,
     BINDING_KIND,
     POLICY_KIND,
     Registration,
     admission_policies,
 )
+from webhook.registered import API_VERSION
 
 JSON = dict[str, Any]
 

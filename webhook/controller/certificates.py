@@ -36,11 +36,12 @@ from policies.kubernetes.objects import JSONObject
 from webhook.controller.owner import Owner
 from webhook.controller.registrar import configurations_of, last_change
 from webhook.controller.text.objects import LABELS, Registration
-from webhook.controller.trust import bundles, carries
+from webhook.controller.trust import carries
 from webhook.controller.watched import Objects
 from webhook.kube.errors import ClusterError, where_forbidden
 from webhook.kube.writer import KubeWriter
 from webhook.logs import event
+from webhook.registered import bundles
 
 CERT_MANAGER = "cert-manager.io/certificate-name"
 """The annotation of a Secret that cert-manager writes."""

@@ -25,11 +25,12 @@ from webhook.controller.metrics import ControllerMetrics
 from webhook.controller.owner import Owner
 from webhook.controller.registrar import Registrar, configurations_of, is_reachable
 from webhook.controller.text.objects import Registration, admission_policies, configurations
-from webhook.controller.trust import Bundle, bundles
+from webhook.controller.trust import Bundle
 from webhook.controller.watched import Objects
 from webhook.kube.credentials import Load
 from webhook.kube.errors import ClusterError
 from webhook.kube.writer import KubeWriter
+from webhook.registered import bundles
 
 CLUSTER_ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/fencepolicies-view"
 """The object of the chart that has this name in each release: Helm accepts one in a cluster."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.selector import NAMESPACE_LABEL
-from webhook.controller.text.objects import DOMAIN
+from webhook.registered import is_own
 
 UNNEEDED = "unneeded"
 """The field of a difference that is a whole webhook."""
@@ -57,11 +57,6 @@ def repaired(desired: JSONObject, live: JSONObject) -> JSONObject:
         ]
         result["webhooks"] = [*own, *(w for name, w in before.items() if not is_own(name))]
     return result
-
-
-def is_own(name: str | None) -> bool:
-    """Return whether a webhook of that name is gpufence's, of whichever policy or version."""
-    return (name or "").endswith(DOMAIN)
 
 
 def _metadata(desired: JSONObject, live: JSONObject) -> Iterator[Difference]:

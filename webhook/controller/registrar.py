@@ -15,23 +15,18 @@ from datetime import datetime, timedelta
 from policies.api_servers import IN_TREE_RULES
 from policies.kubernetes.objects import JSONObject
 from webhook.controller.drift import Difference, drift, repaired
-from webhook.controller.text.objects import API_VERSION, BINDING_KIND, POLICY_KIND
+from webhook.controller.text.objects import BINDING_KIND, POLICY_KIND
 from webhook.controller.watched import Objects
-from webhook.kube.endpoints import ready_endpoints, slices_query
+from webhook.kube.endpoints import ready_endpoints
 from webhook.kube.errors import FORBIDDEN, ApiError, ClusterError
 from webhook.kube.writer import FIELD_MANAGER, KubeWriter
 from webhook.logs import event
+from webhook.registered import API_VERSION, KINDS
 from webhook.wording import counted
 
-_API = f"/apis/{API_VERSION}"
-KINDS = {
-    "MutatingWebhookConfiguration": f"{_API}/mutatingwebhookconfigurations",
-    "ValidatingWebhookConfiguration": f"{_API}/validatingwebhookconfigurations",
-}
-"""The kinds of configurations, and where the API has them."""
 POLICY_KINDS = {
-    POLICY_KIND: f"{_API}/validatingadmissionpolicies",
-    BINDING_KIND: f"{_API}/validatingadmissionpolicybindings",
+    POLICY_KIND: f"/apis/{API_VERSION}/validatingadmissionpolicies",
+    BINDING_KIND: f"/apis/{API_VERSION}/validatingadmissionpolicybindings",
 }
 """The kinds of the in-tree policies: the controller writes the policies, the chart their bindings.
 """
@@ -209,11 +204,9 @@ async def is_reachable(api: KubeWriter, service: tuple[str, str, int]) -> bool:
 
     Where endpoints may not be looked at, nothing is waited for.
     """
-    namespace, name, _ = service
     try:
-        slices = await api.read(*slices_query(namespace, name))
+        return await ready_endpoints(api, *service[:2]) > 0
     except ApiError as error:
         if error.status == FORBIDDEN:
             return True
         raise
-    return any(ready_endpoints(item) for item in (slices or {}).get("items") or ())

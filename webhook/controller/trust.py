@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 
@@ -12,8 +10,6 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from certs import CertificateError
 from certs.keypair import parse_certificates
-from policies.kubernetes.objects import JSONObject
-from webhook.controller.drift import is_own
 
 
 class Bundle:
@@ -46,22 +42,6 @@ class Bundle:
 def carries(bundle: bytes, authority: x509.Certificate) -> bool:
     """Return whether a client that trusts ``bundle`` (PEM) trusts the CA."""
     return authority in _certificates(bundle)
-
-
-def bundles(configuration: JSONObject) -> dict[str, bytes]:
-    """Return the caBundle (PEM) of each webhook of gpufence; empty if it has none, or no base64."""
-    return {
-        webhook["name"]: _decoded((webhook.get("clientConfig") or {}).get("caBundle") or "")
-        for webhook in configuration.get("webhooks") or ()
-        if is_own(webhook.get("name"))
-    }
-
-
-def _decoded(bundle: str) -> bytes:
-    try:
-        return base64.b64decode(bundle)
-    except binascii.Error:
-        return b""
 
 
 def _certificates(pem: bytes) -> tuple[x509.Certificate, ...]:

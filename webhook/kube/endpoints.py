@@ -1,23 +1,22 @@
-"""The EndpointSlices of a Service."""
+"""The endpoints of a Service."""
 
 from __future__ import annotations
 
-from policies.kubernetes.objects import JSONObject
+from webhook.kube.client import KubeApi
 
 
-def slices_query(namespace: str, service: str) -> tuple[str, dict[str, str]]:
-    """Return path and query of a Service's EndpointSlices."""
-    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
-    return path, {"labelSelector": f"kubernetes.io/service-name={service}"}
-
-
-def ready_endpoints(endpoint_slice: JSONObject) -> list[JSONObject]:
-    """Return the ready endpoints of a slice; an endpoint without the condition is ready.
+async def ready_endpoints(api: KubeApi, namespace: str, service: str) -> int:
+    """Return how many endpoints of a Service are ready; one without the condition is.
 
     Source: ``k8s.io/api/discovery/v1``, ``types.go``.
+
+    Raises:
+        ClusterError: the request failed.
     """
-    return [
-        endpoint
-        for endpoint in endpoint_slice.get("endpoints") or ()
-        if (endpoint.get("conditions") or {}).get("ready") is not False
-    ]
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+    found = await api.read(path, {"labelSelector": f"kubernetes.io/service-name={service}"})
+    return sum(
+        (endpoint.get("conditions") or {}).get("ready") is not False
+        for item in (found or {}).get("items") or ()
+        for endpoint in item.get("endpoints") or ()
+    )

@@ -7,16 +7,10 @@ from. A replica that callers do not trust must not receive requests: the handsha
 
 from __future__ import annotations
 
-import base64
-import binascii
-
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import FORBIDDEN, ApiError
+from webhook.registered import KINDS, bundles
 from webhook.serve.http.tls import Leaf
-
-_API = "/apis/admissionregistration.k8s.io/v1"
-_KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-_OWN = ".gpufence.dev"
 
 
 class Callers:
@@ -35,30 +29,18 @@ class Callers:
         Raises:
             ClusterError: a request failed.
         """
-        for kind in _KINDS:
-            for bundle in await self._bundles(kind):
+        for path in KINDS.values():
+            for bundle in await self._bundles(f"{path}/{self._name}"):
                 if not leaf.is_trusted_by(bundle):
+                    kind = path.rpartition("/")[2]
                     return f"the caBundle of {kind} {self._name} does not trust it"
         return ""
 
-    async def _bundles(self, kind: str) -> set[bytes]:
+    async def _bundles(self, path: str) -> set[bytes]:
         try:
-            configuration = await self._api.read(f"{_API}/{kind}/{self._name}")
+            configuration = await self._api.read(path)
         except ApiError as error:
             if error.status == FORBIDDEN:
                 return set()
             raise
-        webhooks = (configuration or {}).get("webhooks") or ()
-        configs = [
-            webhook.get("clientConfig") or {}
-            for webhook in webhooks
-            if str(webhook.get("name")).endswith(_OWN)
-        ]
-        return {_decoded(config["caBundle"]) for config in configs if config.get("caBundle")}
-
-
-def _decoded(bundle: str) -> bytes:
-    try:
-        return base64.b64decode(bundle)
-    except binascii.Error:
-        return b""
+        return {*filter(None, bundles(configuration or {}).values())}

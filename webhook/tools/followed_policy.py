@@ -13,13 +13,12 @@ from policies.kubernetes.quantity import is_subdomain
 from policies.policy import Policy
 from policies.wording import listing
 from webhook.active_policy import PATH
-from webhook.controller.drift import is_own
-from webhook.controller.registrar import KINDS
 from webhook.controller.text.objects import FENCE_POLICY
 from webhook.documents.document import InputError
 from webhook.documents.policy_files import live_policy
 from webhook.kube.client import KubeApi
 from webhook.kube.errors import FORBIDDEN, ApiError
+from webhook.registered import KINDS, is_own
 
 _CHOOSE = "Choose a FencePolicy with --fence-policy"
 _KINDS = " and ".join(path.rpartition("/")[2] for path in KINDS.values())

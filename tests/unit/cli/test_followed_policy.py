@@ -13,8 +13,8 @@ from fake_apiserver import FakeApiServer
 from running import TRESPASSER, Outcome, Run
 from specs import default_spec
 from webhook.active_policy import PATH as FENCE_POLICIES
-from webhook.controller.registrar import KINDS
 from webhook.controller.text.objects import FENCE_POLICY
+from webhook.registered import KINDS
 
 COMMANDS = (
     "check --cluster pod.yaml",

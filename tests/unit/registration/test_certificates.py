@@ -29,9 +29,9 @@ from webhook.controller.certificates import (
     SecretName,
 )
 from webhook.controller.owner import Owner
-from webhook.controller.registrar import KINDS
-from webhook.controller.trust import Bundle, bundles
+from webhook.controller.trust import Bundle
 from webhook.kube.errors import ApiError, ClusterError
+from webhook.registered import KINDS, bundles
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -17,7 +17,6 @@ from reviewing import default_policy
 from webhook.controller.certificates import SecretName
 from webhook.controller.controller import Controller, ControllerOptions
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.registrar import KINDS
 from webhook.controller.registrar import POLICY_KINDS as PATHS
 from webhook.controller.text.objects import (
     BINDING_KIND,
@@ -27,6 +26,7 @@ from webhook.controller.text.objects import (
 )
 from webhook.kube.credentials import Access
 from webhook.kube.errors import ApiError, ClusterError
+from webhook.registered import KINDS
 
 NOW = datetime.now(UTC)
 ENDPOINTS = "/apis/discovery.k8s.io/v1/namespaces/system/endpointslices"

@@ -11,8 +11,8 @@ import pytest
 from fake_apiserver import FakeKubeApi, FakeObjects
 from policies.kubernetes.objects import JSONObject
 from reviewing import default_policy
-from webhook.controller.registrar import KINDS, Registrar, RegistrationError, is_reachable
 from webhook.controller.registrar import POLICY_KINDS as PATHS
+from webhook.controller.registrar import Registrar, RegistrationError, is_reachable
 from webhook.controller.text.objects import (
     BINDING_KIND,
     POLICY_KIND,
@@ -21,6 +21,7 @@ from webhook.controller.text.objects import (
     configurations,
 )
 from webhook.kube.errors import ApiError
+from webhook.registered import KINDS
 
 OWNER = {
     "apiVersion": "rbac.authorization.k8s.io/v1",

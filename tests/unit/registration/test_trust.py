@@ -9,7 +9,8 @@ import pytest
 
 from certs.authority import create_authority
 from clusters import Clock
-from webhook.controller.trust import Bundle, bundles, carries
+from webhook.controller.trust import Bundle, carries
+from webhook.registered import bundles
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 CAS = [create_authority(NOW) for _ in range(3)]

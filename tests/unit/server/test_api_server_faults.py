@@ -24,7 +24,7 @@ from webhook.cluster.facts import ClusterFacts
 from webhook.controller.certificates import SecretName
 from webhook.controller.controller import Controller, ControllerOptions
 from webhook.controller.metrics import ControllerMetrics
-from webhook.controller.registrar import KINDS, POLICY_KINDS
+from webhook.controller.registrar import POLICY_KINDS
 from webhook.controller.text.objects import POLICY_KIND, Registration
 from webhook.controller.watched import Objects
 from webhook.kube.client import KubeApi
@@ -35,6 +35,7 @@ from webhook.kube.listing import list_all
 from webhook.kube.reflector import Watches, WatchTiming
 from webhook.kube.writer import KubeWriter
 from webhook.periodic_task import PeriodicTask
+from webhook.registered import KINDS
 
 FAST = WatchTiming(first_delay=0.01, longest_delay=0.05, quiet_seconds=0.5, steady_seconds=1)
 

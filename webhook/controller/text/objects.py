@@ -23,10 +23,7 @@ from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.selector import NAMESPACE_LABEL
 from policies.policy import ALWAYS_EXCLUDED, Policy
 from policies.vocabulary import ANNOTATIONS, device_files
-
-API_VERSION = "admissionregistration.k8s.io/v1"
-DOMAIN = ".gpufence.dev"
-"""The suffix of the names of gpufence's webhooks, which no other webhook has."""
+from webhook.registered import DOMAIN
 
 FENCE_POLICY = "gpufence.dev/fence-policy"
 """Annotation of the webhook configurations: the name of the FencePolicy that replicas follow."""

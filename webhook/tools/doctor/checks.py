@@ -12,7 +12,7 @@ from policies.kubernetes.objects import mapping, mappings
 from policies.policy import ExceptionEntry
 from policies.reach import CONTROLLER_MANAGER
 from policies.wording import listing
-from webhook.controller.registrar import KINDS
+from webhook.registered import KINDS
 from webhook.tools.audit.pools import IN_TWO_POOLS, label_problems, node_findings, pool_states
 from webhook.tools.doctor import (
     DoctorLine,

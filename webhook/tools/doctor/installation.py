@@ -21,16 +21,16 @@ from webhook.cluster.needs import needed_facts
 from webhook.cluster.objects import LiveObjects, Reader
 from webhook.cluster.state import NAMESPACES, ClusterState
 from webhook.controller.certificates import SecretName, name_of
-from webhook.controller.drift import is_own
-from webhook.controller.registrar import KINDS, POLICY_KINDS
+from webhook.controller.registrar import POLICY_KINDS
 from webhook.controller.text.objects import FENCE_POLICY, Registration, all_names
 from webhook.devices.nodes import NODES
 from webhook.documents.document import InputError
 from webhook.documents.policy_files import live_policy, load_policy
-from webhook.kube.endpoints import ready_endpoints, slices_query
+from webhook.kube.endpoints import ready_endpoints
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all
 from webhook.kube.writer import KubeWriter
+from webhook.registered import KINDS, is_own
 from webhook.tools.audit.stack import (
     DAEMON_SETS,
     StackProblem,
@@ -121,7 +121,8 @@ class Installation:
     called: str = ""
     """The name that the serving certificate must have; empty if it is unknown."""
     service: JSONObject | None = None
-    slices: list[JSONObject] = field(default_factory=list)
+    endpoints: int = 0
+    """The ready endpoints of the Service."""
     unserved: list[tuple[str, JSONObject, str]] = field(default_factory=list)
     """Webhooks of others for Pods that fail closed and do not answer: configuration, webhook, why.
     """
@@ -287,8 +288,7 @@ async def examine(
         with installed.permitted("Service"):
             installed.service = await api.read(_SERVICE.format(*address.service))
         with installed.permitted("endpoints"):
-            slices = await api.read(*slices_query(*address.service[:2]))
-            installed.slices = (slices or {}).get("items") or []
+            installed.endpoints = await ready_endpoints(api, *address.service[:2])
     if installed.policy is not None:
         with installed.permitted("nodes"):
             await _nodes(api, installed, installed.policy)
@@ -357,8 +357,7 @@ async def _other_webhooks(api: KubeWriter, installed: Installation) -> None:
                 if not service or is_own(webhook.get("name")) or not _rejects_pods(webhook):
                     continue
                 address = service["namespace"], service["name"]
-                slices = ((await api.read(*slices_query(*address))) or {}).get("items") or ()
-                if any(map(ready_endpoints, slices)):
+                if await ready_endpoints(api, *address):
                     continue
                 service = await api.read(_SERVICE.format(*address))
                 problem = "does not exist" if service is None else "has no ready endpoint"

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from policies.api_servers import IN_TREE_RULES
 from policies.kubernetes.objects import JSONObject, mapping
-from webhook.controller.drift import is_own
-from webhook.controller.registrar import KINDS
 from webhook.controller.text.objects import BINDING_KIND, LABELS, POLICY_KIND, all_names
+from webhook.registered import KINDS, is_own
 from webhook.tools.doctor import DoctorLine, fail, ok
 from webhook.tools.doctor.installation import Installation
 from webhook.tools.doctor.registered import GUARDS

@@ -9,10 +9,10 @@ from certs.keypair import KeyPair, is_certificate, is_overdue, leaf_problem, ren
 from certs.secret import authority_problem, read_authority
 from policies.kubernetes.objects import JSONObject, mapping, mappings
 from webhook.cluster.needs import needed_facts
-from webhook.controller.trust import bundles
-from webhook.kube.endpoints import ready_endpoints
+from webhook.registered import bundles
 from webhook.tools.doctor import DoctorLine, fail, ok, skip, unknown, warn
 from webhook.tools.doctor.installation import RESTORE, Installation, containers_of
+from webhook.wording import counted
 
 _PLACEHOLDER = "gpufence"
 """The image's name in a checkout. The chart of a release names the published image."""
@@ -188,10 +188,9 @@ def endpoints(installed: Installation) -> Iterator[DoctorLine]:
         yield skip(f"API servers use {address.url}, without a Service")
     else:
         namespace, name, _ = address.service
-        ready = sum(len(ready_endpoints(slice_)) for slice_ in installed.slices)
-        if ready:
-            endpoints = "endpoint" if ready == 1 else "endpoints"
-            yield ok(f"Service {namespace}/{name} has {ready} ready {endpoints}")
+        if installed.endpoints:
+            ready = counted(installed.endpoints, "ready endpoint")
+            yield ok(f"Service {namespace}/{name} has {ready}")
         else:
             yield fail(
                 f"Service {namespace}/{name} has no ready endpoint, so API servers cannot call "

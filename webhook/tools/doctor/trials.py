@@ -17,10 +17,10 @@ from policies.requests import Scope
 from policies.rules.check_device_leak import ID as LEAK
 from policies.rules.check_pool_trespass import ID as TRESPASS
 from webhook.cluster.state import NAMESPACES
-from webhook.controller.registrar import KINDS
-from webhook.controller.text.objects import BINDING_KIND, DOMAIN, POLICY_KIND, all_names
+from webhook.controller.text.objects import BINDING_KIND, POLICY_KIND, all_names
 from webhook.kube.errors import ApiError
 from webhook.kube.writer import KubeWriter
+from webhook.registered import DOMAIN, KINDS
 from webhook.tools.doctor import DoctorLine, Status, fail, ok, skip, unknown
 from webhook.tools.doctor.installation import Installation
 

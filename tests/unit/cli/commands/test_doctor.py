@@ -14,8 +14,8 @@ from policies.kubernetes.objects import JSONObject
 from policies.shipped import DEFAULT, shipped_policy
 from specs import default_spec, fence_policy
 from webhook.active_policy import PATH
-from webhook.controller.registrar import KINDS
 from webhook.controller.text.objects import FENCE_POLICY, Registration, configurations
+from webhook.registered import KINDS
 from webhook.tools.cli.commands.doctor import read_arguments, read_replica
 from webhook.tools.doctor import DoctorLine, checks, trials
 from webhook.tools.doctor.installation import examine
