@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -11,9 +12,9 @@ import yaml
 
 from cases.loading import Case
 from policies.finding import Finding
-from policies.kubernetes.editor import clone
 from policies.kubernetes.paths import descend, steps
 from webhook.tools.cli.edits import Edit
+from webhook.tools.cli.text_edits import CannotEditError, TextEdit, edited
 
 JSON = dict[str, Any]
 Edits = list[Edit] | None
@@ -73,7 +74,8 @@ def _request_instead(said: Said) -> Edits:
     if (edits := _request(said)) is None:
         return None
     if said[3] == "volume":
-        return [*edits, *(_removed_volume(said) or ())]
+        volume = said.get(re.sub(r"(.*\[\d+\]).*", r"\1", said.path))
+        return [*edits, *(_without_volume(said, volume["name"]) or ())]
     named = re.fullmatch(r"(\S+/\S+?)(?:: \d+)?", said[3])
     if named is None:
         return [
@@ -82,11 +84,6 @@ def _request_instead(said: Said) -> Edits:
         ]
     sides = (f"{said.container}.resources.{side}[{named[1]}]" for side in ("limits", "requests"))
     return [*edits, *(said.remove(*sides) or ())]
-
-
-def _removed_volume(said: Said) -> Edits:
-    name = descend(said.obj, steps(re.sub(r"(.*\[\d+\]).*", r"\1", said.path)))["name"]
-    return _without_volume(said, name)
 
 
 def _without_volume(said: Said, name: str) -> Edits:
@@ -217,13 +214,14 @@ def remedies(obj: JSON, finding: Finding, fix: Sequence[Edit]) -> Iterator[tuple
 
     ``edits`` are those of ``gpufence check --fix``. The others follow the words of the remediation.
     """
-    if fix:
-        yield "edits", _edited(obj, fix)
-    for kind, (words, edits_of) in FORMS.items():
-        if match := re.search(words, finding.remediation):
-            edits = edits_of(Said(obj, finding, match))
-            if edits:
-                yield kind, _edited(obj, edits)
+    found = {"edits": [*fix]} | {
+        kind: edits_of(Said(obj, finding, match))
+        for kind, (words, edits_of) in FORMS.items()
+        if (match := re.search(words, finding.remediation))
+    }
+    for kind, edits in found.items():
+        if edits and (changed := _edited(obj, edits)):
+            yield kind, changed
 
 
 class Followed(NamedTuple):
@@ -241,15 +239,15 @@ def follow(case: Case) -> Iterator[Followed]:
         AssertionError: a remedy leads to what it was about.
     """
     for finding, first in _remedies(case, case.object):
-        for kind, edited in first:
-            kinds, left = [kind], _remedies(case, edited)
+        for kind, changed in first:
+            kinds, left = [kind], _remedies(case, changed)
             while step := next((step for _, steps in left for step in steps), None):
                 kinds.append(step[0])
-                edited, left = step[1], _remedies(case, step[1])
+                changed, left = step[1], _remedies(case, step[1])
                 assert len(kinds) < _MOST_STEPS, (kinds, left[0][0])
             said = {(each.rule, each.path, each.remediation) for each, _ in left}
             assert (finding.rule, finding.path, finding.remediation) not in said, (kind, finding)
-            yield Followed(edited, kinds, tuple(each for each, _ in left))
+            yield Followed(changed, kinds, tuple(each for each, _ in left))
 
 
 def _remedies(case: Case, obj: JSON) -> list[tuple[Finding, Iterator[tuple[str, JSON]]]]:
@@ -259,45 +257,12 @@ def _remedies(case: Case, obj: JSON) -> list[tuple[Finding, Iterator[tuple[str, 
     return [(each, remedies(obj, each, fixes.get(each, ()))) for each in findings]
 
 
-def _edited(obj: JSON, edits: Iterable[Edit]) -> JSON:
-    """Return a copy with the edits; removals of list entries come last, from the end."""
-    copy: JSON = clone(obj)
-    removals = []
-    for edit in edits:
-        if edit.kind == "remove":
-            removals.append(edit)
-        else:
-            _apply(copy, edit)
-    for edit in sorted(removals, key=lambda edit: _indexes(edit.path), reverse=True):
-        _apply(copy, edit)
+def _edited(obj: JSON, edits: Iterable[Edit]) -> JSON | None:
+    """Return a copy with the edits as ``gpufence check --fix`` makes them; None if it makes none."""
+    changes = [TextEdit(edit.kind, steps(edit.path), edit.value) for edit in edits]
+    try:
+        text, _ = edited(json.dumps(obj, default=str), changes)
+    except CannotEditError:
+        return None
+    copy: JSON = json.loads(text)
     return copy
-
-
-def _indexes(path: str) -> list[tuple[int, str]]:
-    return [(int(step) if step.isdecimal() else -1, step) for step in steps(path)]
-
-
-def _apply(obj: JSON, edit: Edit) -> None:
-    *above, last = steps(edit.path)
-    parent = _created(obj, above) if edit.kind in ("set", "append") else descend(obj, above)
-    if parent is None:
-        return
-    key: Any = int(last) if isinstance(parent, list) else last
-    match edit.kind:
-        case "set":
-            parent[key] = edit.value
-        case "append":
-            parent[key] = [*(parent.get(key) or []), edit.value]
-        case "remove" if key in parent if isinstance(parent, dict) else key < len(parent):
-            del parent[key]
-        case "rename" if key in parent:
-            parent[edit.value] = parent.pop(key)
-
-
-def _created(obj: JSON, path: list[str]) -> Any:
-    """Return the value at a path, in which mappings that are absent are created."""
-    for index, step in enumerate(path):
-        above = descend(obj, path[:index])
-        if isinstance(above, dict) and above.get(step) is None:
-            above[step] = {}
-    return descend(obj, path)
