@@ -58,8 +58,8 @@ from policies.vocabulary import (
     wildcard_remediation,
 )
 from policies.wording import capitalized
-from specs import default_spec, policy_of
-from strategies import AMD, JSON, MEMORY, NODE_TYPE, PRESENT, ZONE, facts, policies
+from specs import JSON, default_spec, policy_of
+from strategies import AMD, MEMORY, NODE_TYPE, PRESENT, ZONE, facts, policies
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
 from webhook.controller.text.objects import Registration, admission_policies
 from webhook.tools.cli.policy_diff.pods import classes, objects_of

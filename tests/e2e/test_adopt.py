@@ -19,8 +19,8 @@ from paths import PROJECT
 from policies.document import parse_policy
 from policies.policy import Hardening
 from running import run_here
+from specs import JSON
 
-JSON = dict[str, Any]
 GPU = "nvidia.com/gpu"
 KINDS = (
     "nodes,namespaces,pods,deployments,statefulsets,daemonsets,replicasets,jobs,cronjobs,"

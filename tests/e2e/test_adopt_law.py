@@ -31,8 +31,7 @@ from controlplane.objects import node, taint
 from controlplane.versions import CLAIMS
 from policies.kubernetes.templates import find
 from running import run_here
-from specs import default_spec, fence_policy, policy_of
-from strategies import JSON
+from specs import JSON, default_spec, fence_policy, policy_of
 from valid_strategies import WORKLOADS
 from webhook.cluster.objects import Dump, Reader
 from webhook.tools.audit.cluster_audit import audit

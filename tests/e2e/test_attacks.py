@@ -22,7 +22,7 @@ from deploy import kubelet
 from deploy.chart import NAMESPACE, RELEASE, Values
 from deploy.installation import Installation
 from each import each
-from specs import default_spec
+from specs import JSON, default_spec
 
 pytestmark = [
     pytest.mark.skipif(
@@ -30,7 +30,6 @@ pytestmark = [
     ),
 ]
 
-JSON = dict[str, Any]
 TENANT = "tenant"
 PODS = f"/api/v1/namespaces/{TENANT}/pods"
 DRA = f"/apis/resource.k8s.io/v1/namespaces/{TENANT}"

@@ -15,11 +15,9 @@ from controlplane.gpufence import Server
 from controlplane.objects import TOLERATION, node, pod, taint
 from controlplane.poll import until
 from controlplane.versions import CLAIMS, EXTENDED_RESOURCES
-from specs import default_spec
+from specs import JSON, default_spec
 
 pytestmark = [pytest.mark.usefixtures("server")]
-
-JSON = dict[str, Any]
 
 RUNTIME_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 GPU = "nvidia.com/gpu"

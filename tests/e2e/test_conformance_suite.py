@@ -25,9 +25,7 @@ from controlplane.versions import CLAIMS
 from controlplane.webhooks import ADMISSION
 from paths import PROJECT
 from release.recorder import Recorder
-from specs import default_spec
-
-JSON = dict[str, Any]
+from specs import JSON, default_spec
 
 GPU = "nvidia.com/gpu"
 SELECTED = {"nvsentinel.nvidia.com/preflight": "enabled"}

@@ -13,8 +13,7 @@ from controlplane.fence import Fence
 from controlplane.objects import TOLERATION, definition
 from controlplane.poll import until
 from controlplane.webhooks import calls
-
-JSON = dict[str, Any]
+from specs import JSON
 
 WEBHOOK = "custom-workloads.gpufence.dev"
 GPU = "nvidia.com/gpu"

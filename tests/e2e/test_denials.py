@@ -11,9 +11,7 @@ from controlplane.fence import running
 from controlplane.objects import TOLERATION, workload
 from in_tree import in_tree, path_of
 from policies.shipped import shipped_policy
-from specs import default_spec
-
-JSON = dict[str, Any]
+from specs import JSON, default_spec
 
 LINE = re.compile(r"^- (.*)$", re.MULTILINE)
 SENTENCE = re.compile(r"\S.*?(?:\. (?=[A-Z])|$)")

@@ -25,9 +25,7 @@ from paths import PROJECT
 from policies.document import PolicyError
 from policies.shipped import DEFAULT, PRESETS
 from release.release import release
-from specs import default_spec, fence_policy, policy_of
-
-JSON = dict[str, Any]
+from specs import JSON, default_spec, fence_policy, policy_of
 
 FILES = [
     DEFAULT,

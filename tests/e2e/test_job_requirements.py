@@ -17,7 +17,7 @@ from controlplane.objects import pod
 from controlplane.poll import until
 from each import each
 from policies.vocabulary import QUEUE_LABEL
-from strategies import JSON
+from specs import JSON
 
 
 @pytest.fixture(scope="module")

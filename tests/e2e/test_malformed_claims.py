@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.versions import CLAIMS
+from specs import JSON
 from webhook.devices.claims import claim_of, read_claim
-
-JSON = dict[str, Any]
 
 CLASS = {"deviceClassName": "gpu.nvidia.com"}
 FLAT: JSON = {"name": "gpu", **CLASS, "count": 2}

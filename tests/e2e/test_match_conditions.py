@@ -37,8 +37,8 @@ from policies.shipped import preset_text
 from policies.vocabulary import ANNOTATIONS
 from release.recorder import MARK, Recorder
 from release.registered import ADMISSION, GPU, MARKS, Registered, registered
-from specs import default_spec, policy_of
-from strategies import JSON, facts
+from specs import JSON, default_spec, policy_of
+from strategies import facts
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
 from webhook.controller.text.objects import Registration, configurations
 from webhook.tools.cli.policy_diff.pods import classes, objects_of

@@ -30,8 +30,7 @@ from policies.kubernetes.selector import NAMESPACE_LABEL
 from policies.kubernetes.templates import find
 from policies.rules.check_pool_trespass import ID as TRESPASS
 from policies.rules.check_unrestricted_gpu_pod import ID as UNRESTRICTED
-from specs import default_spec, policy_of
-from strategies import JSON
+from specs import JSON, default_spec, policy_of
 from valid_strategies import WORKLOADS, pod, valid_specs, workload
 from webhook.controller.text.objects import Registration, configurations
 

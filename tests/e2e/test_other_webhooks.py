@@ -25,9 +25,8 @@ from controlplane.poll import until
 from controlplane.versions import CLAIMS
 from each import each
 from release.recorder import Recorder
-from specs import default_spec
+from specs import JSON, default_spec
 
-JSON = dict[str, Any]
 Change = Callable[[JSON], list[JSON]]
 """Returns the JSON Patch of a webhook for the Pod that it gets."""
 

@@ -21,15 +21,13 @@ from controlplane.placing import place
 from controlplane.versions import CLAIMS
 from policies.engine import decide
 from policies.facts import Facts
-from specs import default_spec, policy_of
+from specs import JSON, default_spec, policy_of
 from webhook.cluster.files import put
 from webhook.cluster.state import ClusterState
 from webhook.tools.audit.fragments import without_small
 from webhook.tools.custom_resources import workload
 
 pytestmark = [pytest.mark.timeout(900)]
-
-JSON = dict[str, Any]
 
 CLUSTERS = 50
 GPU, PRESENT = "nvidia.com/gpu", "nvidia.com/gpu.present"

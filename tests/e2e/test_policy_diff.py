@@ -14,7 +14,7 @@ from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.fence import running
 from in_tree import create_runtime_class
-from strategies import JSON
+from specs import JSON
 from unit.cli.policy_diff.test_comparison import comparison, specs
 from webhook.tools.cli.policy_diff.comparison import Example
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -25,11 +24,9 @@ from each import each
 from policies.kubernetes.claims import implicit_resource
 from policies.shipped import DEFAULT
 from running import run_here
-from specs import default_spec, fence_policy
+from specs import JSON, default_spec, fence_policy
 
 pytestmark = [EXTENDED_RESOURCES, pytest.mark.timeout(600)]
-
-JSON = dict[str, Any]
 
 GPU, MIG_CLASS = "nvidia.com/gpu", "mig.nvidia.com"
 IMPLICIT_MIG = f"deviceclass.resource.kubernetes.io/{MIG_CLASS}"

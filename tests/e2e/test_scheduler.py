@@ -10,7 +10,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -21,13 +20,11 @@ from controlplane.fence import Fence, running
 from controlplane.objects import node, taint
 from controlplane.placing import Outcome, place
 from laws.profile import law
-from specs import default_spec
+from specs import JSON, default_spec
 from strategies import AMD, MEMORY, NODE_TYPE, PRESENT, ZONE, gpu_pods, pods
 from valid_strategies import valid_specs
 
 pytestmark = [pytest.mark.timeout(900)]
-
-JSON = dict[str, Any]
 
 COUNT = int(os.environ.get("GPUFENCE_PODS", "120"))
 

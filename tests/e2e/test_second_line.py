@@ -28,9 +28,8 @@ from controlplane.webhooks import in_tree_denial
 from each import each
 from policies.reach import CONTROLLER_MANAGER
 from release.release import NAME, Release, release
-from specs import default_spec
+from specs import JSON, default_spec
 
-JSON = dict[str, Any]
 DENYING = f"{NAME}-pool-trespass"
 FLAGS = ("--poll-seconds", "1")
 DENSE = dense()

@@ -25,7 +25,7 @@ from in_tree import collection
 from policies.document import PolicyError
 from policies.finding import Mode
 from reviewing import default_policy
-from specs import default_spec, policy_of
+from specs import JSON, default_spec, policy_of
 from webhook.controller.text.objects import (
     POLICY_KIND,
     Registration,
@@ -33,7 +33,6 @@ from webhook.controller.text.objects import (
     configurations,
 )
 
-JSON = dict[str, Any]
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{RELEASE}-controller"
 PATH = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations"
 SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"

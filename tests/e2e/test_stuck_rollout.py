@@ -16,8 +16,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.fence import Fence
 from controlplane.objects import node, taint, workload
 from controlplane.poll import until
-
-JSON = dict[str, Any]
+from specs import JSON
 
 GPU = "nvidia.com/gpu"
 THE_ONLY_GPU = node(

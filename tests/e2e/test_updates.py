@@ -20,8 +20,7 @@ from controlplane.poll import until
 from controlplane.versions import RESIZE, SUSPENDED_JOBS
 from controlplane.webhooks import wait_until_called
 from each import each
-
-JSON = dict[str, Any]
+from specs import JSON
 
 GPU = "nvidia.com/gpu"
 PRESENT = "nvidia.com/gpu.present"

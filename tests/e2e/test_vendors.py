@@ -17,10 +17,8 @@ from policies.policy import Policy
 from release.recorder import Recorder
 from release.registered import registered
 from running import run_here
-from specs import policy_of
+from specs import JSON, policy_of
 from valid_strategies import pod
-
-JSON = dict[str, Any]
 
 ENTRY = """
 [[vendors]]

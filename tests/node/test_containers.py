@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,9 +17,8 @@ from node.machine import GPUS, NAME, Node
 from paths import PROJECT
 from policies.engine import decide
 from policies.policy import Policy
-from specs import default_spec, policy_of
+from specs import JSON, default_spec, policy_of
 
-JSON = dict[str, Any]
 PAGE = PROJECT / "docs/operate" / "images-for-root.md"
 PIP = "pip install --no-index --quiet --root-user-action ignore /packages/tabulate-*.whl"
 COMMANDS = {

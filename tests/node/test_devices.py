@@ -6,8 +6,6 @@ before those of the release.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from controlplane.kubectl import KubectlError
@@ -15,8 +13,8 @@ from controlplane.poll import until
 from node.image import TOOLS
 from node.installed import Installed
 from node.machine import GPUS, Node
+from specs import JSON
 
-JSON = dict[str, Any]
 ALL = [f"/dev/nvidia{number}" for number in range(GPUS)]
 NULL = {"name": "null", "hostPath": {"path": "/dev/null"}}
 PREFIX = "/var/run/nvidia-container-devices"

@@ -18,7 +18,7 @@ from fake_apiserver import FakeApiServer
 from policies.facts import Facts, Request
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
-from specs import default_spec, policy_of
+from specs import JSON, default_spec, policy_of
 from webhook.cluster.claims import LookupResult
 from webhook.cluster.facts import ClusterFacts
 from webhook.kube.client import KubeApi
@@ -26,7 +26,6 @@ from webhook.kube.kubeconfig import kubeconfig
 from webhook.kube.reflector import Watches, WatchTiming
 from webhook.serve.metrics.cluster import ClusterMetrics
 
-JSON = dict[str, Any]
 Answer = Callable[[web.Request], Awaitable[web.Response]]
 
 FAST = WatchTiming(

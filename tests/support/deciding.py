@@ -8,7 +8,7 @@ from cases.loading import compiled, policy_spec
 from policies.facts import Request
 from policies.kubernetes.scheduling import REQUIRED
 from policies.policy import Policy
-from strategies import JSON
+from specs import JSON
 
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}

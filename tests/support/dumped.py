@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from specs import JSON
 from webhook.documents.document import Document
 from webhook.documents.objects import Manifest
 
-JSON = dict[str, Any]
 RESOURCE = "resource.k8s.io/v1"
 
 

@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args
 from aiohttp import web
 
 from controlplane import kubeconfig
-from specs import default_spec, fence_policy
+from specs import JSON, default_spec, fence_policy
 from webhook.active_policy import PATH as FENCE_POLICIES
 from webhook.controller.text.objects import FENCE_POLICY
 from webhook.controller.watched import Objects
@@ -29,8 +29,6 @@ from webhook.kube.client import ServerClock
 from webhook.kube.errors import ApiError, ClusterError
 from webhook.kube.writer import KubeWriter
 from webhook.registered import KINDS
-
-JSON = dict[str, Any]
 
 NODES = "/api/v1/nodes"
 NAMESPACES = "/api/v1/namespaces"

@@ -19,6 +19,7 @@ from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy, Pool
 from policies.registry import CHECKS, RULES
+from specs import JSON
 from strategies import policies
 from valid_strategies import WORKLOADS
 from webhook.controller.text.objects import (
@@ -28,8 +29,6 @@ from webhook.controller.text.objects import (
     admission_policies,
 )
 from webhook.registered import API_VERSION
-
-JSON = dict[str, Any]
 
 LABEL = "in-tree"
 """Names the line that an object is sent to."""

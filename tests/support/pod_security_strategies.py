@@ -7,8 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from policies.policy import Hardening, Policy
-
-JSON = dict[str, Any]
+from specs import JSON
 
 _NAMES = st.sampled_from(["main", "setup", "sidecar", "debug", "a", "b"])
 

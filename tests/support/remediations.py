@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from cases.loading import Case
 from controlplane.api import ApiError
@@ -12,8 +11,7 @@ from controlplane.cluster import ControlPlane
 from policies.kubernetes.editor import clone
 from policies.kubernetes.objects import MalformedObjectError
 from remedies import follow
-
-JSON = dict[str, Any]
+from specs import JSON
 
 _KINDS = {
     ("v1", "Pod"): "/api/v1/namespaces/{}/pods",

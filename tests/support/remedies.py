@@ -13,10 +13,10 @@ import yaml
 from cases.loading import Case
 from policies.finding import Finding
 from policies.kubernetes.paths import descend, steps
+from specs import JSON
 from webhook.tools.cli.edits import Edit
 from webhook.tools.cli.text_edits import CannotEditError, TextEdit, edited
 
-JSON = dict[str, Any]
 Edits = list[Edit] | None
 """``None`` where the manifest has nothing that the text can be applied to."""
 

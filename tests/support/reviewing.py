@@ -9,9 +9,7 @@ import json
 from typing import Any
 
 from policies.policy import Policy
-from specs import default_spec, policy_of
-
-JSON = dict[str, Any]
+from specs import JSON, default_spec, policy_of
 
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 

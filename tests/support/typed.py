@@ -18,8 +18,7 @@ from policies.kubernetes.scheduling import Alternative, Taint
 from policies.kubernetes.template import Template
 from policies.policy import Policy
 from policies.rules import set_restricted_security_context
-
-JSON = dict[str, Any]
+from specs import JSON
 
 A_POD = Template({}, ("spec",), "Pod")
 NO_POOLS = Policy(pools=())

@@ -10,7 +10,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from policies.kubernetes.claims import IMPLICIT_RESOURCE_PREFIX
-from strategies import JSON, pods
+from specs import JSON
+from strategies import pods
 
 _OPERATORS = ("Exists", "Equal")
 

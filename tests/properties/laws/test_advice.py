@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +11,7 @@ from cases.loading import compiled, policy_spec
 from policies.engine import decide
 from policies.finding import Finding
 from policies.kubernetes.quantity import parse_quantity
+from specs import JSON
 
 DEFAULT = policy_spec("default")
 # Warnings that depend on the count, and say something else than a count.
@@ -21,8 +21,6 @@ POLICY = compiled(DEFAULT | {"rules": RULES})
 DEVICES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "vendor.example/nic")
 COUNTS = (-1, 0, "0", 0.5, "500m", 1, "1", "1500m", 2, 3)
 WRITE = re.compile(r"Set (\S+): (\S+) under limits (and remove it from|instead of) requests\b.*")
-
-JSON = dict[str, Any]
 
 
 def workload(kind: str, resources: JSON) -> JSON:

@@ -24,7 +24,7 @@ from policies.kubernetes.editor import RemoveOperation, clone
 from policies.kubernetes.objects import MalformedObjectError
 from policies.policy import Policy
 from policies.registry import CHECKS, MUTATIONS
-from strategies import JSON
+from specs import JSON
 
 pytestmark = pytest.mark.timeout(3600)
 

@@ -29,7 +29,7 @@ from policies.kubernetes.scheduling import Taint, alternatives, tolerates
 from policies.kubernetes.workload import convert
 from policies.pool_nodes import nodes_of_pools
 from policies.reach import may_meet
-from strategies import JSON
+from specs import JSON
 from webhook.cluster.files import state_of
 from webhook.documents.files import read_documents
 from webhook.tools.cli.discover.accelerators import is_generic

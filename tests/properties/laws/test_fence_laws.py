@@ -17,7 +17,8 @@ from policies.facts import Facts, Request
 from policies.kubernetes.nodes import NodeIndex
 from policies.kubernetes.scheduling import FENCING_EFFECTS, Alternative
 from policies.policy import Policy, Pool
-from strategies import JSON, as_taint
+from specs import JSON
+from strategies import as_taint
 from typed import alternatives, required_terms, tolerates
 
 pytestmark = pytest.mark.timeout(3600)

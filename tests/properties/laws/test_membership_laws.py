@@ -17,8 +17,7 @@ from laws.profile import law
 from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.policy import Policy
-from specs import policy_of
-from strategies import JSON
+from specs import JSON, policy_of
 from webhook.active_policy import ActivePolicy
 from webhook.cluster.files import facts_of_nodes, state_of
 from webhook.cluster.objects import Dump, Reader

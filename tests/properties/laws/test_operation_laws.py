@@ -20,7 +20,7 @@ from policies.kubernetes import core_v1
 from policies.kubernetes.editor import PatchOperation, RemoveOperation, clone
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
-from strategies import JSON
+from specs import JSON
 
 pytestmark = pytest.mark.timeout(3600)
 

@@ -23,7 +23,7 @@ from policies.finding import Finding
 from policies.kubernetes.pod_security import Level
 from policies.policy import Hardening, Policy
 from policies.rules.check_unrestricted_gpu_pod import ID, check
-from strategies import JSON
+from specs import JSON
 from typed import hardened, pod_of
 
 pytestmark = pytest.mark.timeout(3600)

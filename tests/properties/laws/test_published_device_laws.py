@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from laws.profile import law
 from oracle.driver import Oracle
 from policies.kubernetes.claims import implicit_resource
+from specs import JSON
 from webhook.cluster.files import put
 from webhook.cluster.state import ClusterState
 
 pytestmark = pytest.mark.timeout(3600)
-
-JSON = dict[str, Any]
 
 DRIVERS = ("gpu.nvidia.com", "other.example.com")
 OWN = "device.attributes['gpu.nvidia.com']"

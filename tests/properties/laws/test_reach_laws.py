@@ -20,7 +20,8 @@ from policies.kubernetes.workload import Workload
 from policies.policy import Policy, Pool
 from policies.pool_nodes import nodes_of_pools, selector_of_every_node
 from policies.reach import largest_offers
-from strategies import JSON, as_node
+from specs import JSON
+from strategies import as_node
 
 pytestmark = pytest.mark.timeout(3600)
 

@@ -10,7 +10,8 @@ import strategies
 from laws.profile import law
 from oracle.driver import Oracle
 from policies.kubernetes.scheduling import Taint, parse_int64
-from strategies import JSON, as_taint
+from specs import JSON
+from strategies import as_taint
 from typed import matches_node, may_tolerate, tolerates
 
 pytestmark = pytest.mark.timeout(3600)

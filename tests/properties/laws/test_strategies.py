@@ -13,7 +13,7 @@ import strategies
 from policies.engine import decide
 from policies.facts import Facts
 from policies.policy import Policy
-from strategies import JSON
+from specs import JSON
 from typed import alternatives, is_wildcard, required_terms
 
 EXAMPLES = 300

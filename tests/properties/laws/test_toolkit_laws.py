@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from laws.profile import law
 from policies.engine import decide
 from reviewing import default_policy
-from strategies import JSON
+from specs import JSON
 from toolkit.runtime import FILES, Outcome, Toolkit, specification
 
 pytestmark = pytest.mark.timeout(3600)

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from controlplane.cluster import ControlPlane
-
-JSON = dict[str, Any]
+from specs import JSON
 
 DRA = "/apis/resource.k8s.io/v1"
 DRIVER = "gpu.nvidia.com"

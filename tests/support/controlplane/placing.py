@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
 
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
-
-JSON = dict[str, Any]
+from specs import JSON
 
 
 @dataclass

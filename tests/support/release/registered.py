@@ -13,7 +13,7 @@ from controlplane.poll import until
 from policies.kubernetes.nodes import NodeIndex
 from policies.policy import Policy
 from release.recorder import MARK, Recorder
-from strategies import JSON
+from specs import JSON
 from valid_strategies import pod, workload
 from webhook.controller.text.objects import Registration, configurations
 

@@ -13,12 +13,10 @@ import stat
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from controlplane import cache
 from controlplane.gobuild import GoModule
-
-JSON = dict[str, Any]
+from specs import JSON
 
 VERSIONS = ("1.20.1", "1.19.1", "1.17.8")
 """Releases of the toolkit with a pinned Go module in this directory."""

@@ -13,7 +13,6 @@ from policies.engine import decide
 from policies.facts import Request
 from policies.finding import Mode
 from reviewing import (
-    JSON,
     UID,
     default_policy,
     deployment,
@@ -25,6 +24,7 @@ from reviewing import (
     with_value,
 )
 from served import Hook, MakeHook
+from specs import JSON
 
 
 def answer(response: JSON) -> JSON:

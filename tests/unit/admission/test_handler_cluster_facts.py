@@ -26,9 +26,8 @@ from policies.facts import Facts, Request
 from policies.kubernetes.workload import Workload
 from reviewing import plain_pod, review
 from served import Hook, serve_policy
+from specs import JSON
 from webhook.serve.metrics.cluster import ClusterMetrics
-
-JSON = dict[str, Any]
 
 TEMPLATE = {
     **named("one-gpu"),

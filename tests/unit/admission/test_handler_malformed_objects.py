@@ -6,18 +6,9 @@ from typing import Any
 
 import pytest
 
-from reviewing import (
-    JSON,
-    UID,
-    deployment,
-    gpu_pod,
-    plain_pod,
-    pytorch_job,
-    review,
-    with_value,
-    without,
-)
+from reviewing import UID, deployment, gpu_pod, plain_pod, pytorch_job, review, with_value, without
 from served import Hook
+from specs import JSON
 
 
 async def rejection_message(hook: Hook, path: str, obj: JSON) -> str:

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
+from specs import JSON
 from webhook.cluster.kinds import POD
 from webhook.tools.audit.owners import Owned, OwnedMetadata, Owners
 
-JSON = dict[str, Any]
 REPLICA_SET = ("apps", "ReplicaSet")
 LARGE = "x" * 1_000_000
 

@@ -12,6 +12,7 @@ from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
 from policies.shipped import shipped_policy
 from running import Run
+from specs import JSON
 from webhook.cluster.files import state_of
 from webhook.documents.files import read_documents
 from webhook.documents.objects import read_objects
@@ -22,8 +23,6 @@ from webhook.tools.audit.stack import (
     unreached,
     unreached_by,
 )
-
-JSON = dict[str, Any]
 
 GPU = "nvidia.com/gpu"
 NFD = "registry.k8s.io/nfd/node-feature-discovery:v0.18"

@@ -11,6 +11,7 @@ from policies.api_servers import IN_TREE_RULES
 from policies.finding import Mode
 from policies.policy import Override, Policy
 from reviewing import default_policy
+from specs import JSON
 from webhook.controller.text.objects import (
     BINDING_KIND,
     DESCRIPTION,
@@ -21,7 +22,6 @@ from webhook.controller.text.objects import (
     all_names,
 )
 
-JSON = dict[str, Any]
 QUIET: tuple[Mode, ...] = ("warn", "audit")
 TRESPASS, LEAK = "gpufence-pool-trespass", "gpufence-device-leak"
 

@@ -20,9 +20,7 @@ from fake_apiserver import (
     FakeApiServer,
 )
 from running import Outcome, Run
-from specs import default_spec, fence_policy
-
-JSON = dict[str, Any]
+from specs import JSON, default_spec, fence_policy
 
 
 def as_kubectl_prints(*nodes: JSON) -> JSON:

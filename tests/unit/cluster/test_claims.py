@@ -17,10 +17,10 @@ from fake_apiserver import CLAIM_TEMPLATES, CLAIMS, DEVICE_CLASSES, NODES, FakeA
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.workload import Workload
+from specs import JSON
 from webhook.cluster.claims import ClaimName, claims_named
 from webhook.cluster.facts import ClusterFacts
 
-JSON = dict[str, Any]
 ML = Request("ml")
 GPU = Claim((frozenset({"gpu.nvidia.com"}),), names=("gpu",))
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from audit.simulated import PATHS, Cluster
-
-JSON = dict[str, Any]
+from specs import JSON
 
 MOST_BYTES = 150 * 1024 * 1024
 TEXT = "é" * 1_400_000

@@ -17,11 +17,10 @@ from policies.facts import Facts, Request
 from policies.kubernetes.pod import Pod
 from policies.rules import check_pool_trespass
 from running import Run
-from specs import default_spec, fence_policy
+from specs import JSON, default_spec, fence_policy
 from webhook.cluster.judge import ContainerUser, Judgement, judge
 from webhook.tools import custom_resources
 
-JSON = dict[str, Any]
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import msgspec
 import pytest
@@ -12,6 +11,7 @@ from clusters import gpu_node, node, policy
 from policies.kubernetes.nodes import Node, Room
 from policies.kubernetes.quantity import NANOS
 from policies.kubernetes.scheduling import Taint
+from specs import JSON
 from webhook.cluster.files import put
 from webhook.cluster.state import ClusterState
 from webhook.cluster.templates import NODE_CLAIMS, NODE_POOLS
@@ -19,8 +19,6 @@ from webhook.devices.classes import DeviceClassObject, DeviceClassSpec
 from webhook.devices.nodes import NodeObject, NodeStore
 from webhook.devices.published import PublishedDevices
 from webhook.kube.collection import LabeledMetadata
-
-JSON = dict[str, Any]
 
 
 def node_of(obj: JSON) -> Node | None:

@@ -9,12 +9,12 @@ from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
 from policies.kubernetes.selector import selector_of
 from reviewing import default_policy
+from specs import JSON
 from webhook.cluster.files import put
 from webhook.cluster.state import ClusterState
 from webhook.tools.doctor.checks import diagnosis
 from webhook.tools.doctor.installation import Installation
 
-JSON = dict[str, Any]
 PRESENT = {"nvidia.com/gpu.present": "true"}
 CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
 

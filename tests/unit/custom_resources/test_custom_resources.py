@@ -19,9 +19,8 @@ from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
 from policies.kubernetes.paths import field_path
+from specs import JSON
 from webhook.tools.custom_resources import workload
-
-JSON = dict[str, Any]
 
 MANIFESTS = sorted(Path(__file__).parent.glob("manifests/*.yaml"))
 POLICY = deciding.policy()

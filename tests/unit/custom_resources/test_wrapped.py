@@ -11,10 +11,8 @@ from deciding import TOLERATION
 from each import each
 from policies.facts import Facts, Request
 from policies.policy import Policy
-from specs import default_spec, policy_of
+from specs import JSON, default_spec, policy_of
 from webhook.tools.custom_resources import judged
-
-JSON = dict[str, Any]
 
 POLICY = deciding.policy()
 POD: JSON = {"tolerations": [TOLERATION], "containers": [{"name": "c", "image": "nginx"}]}

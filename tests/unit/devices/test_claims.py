@@ -8,12 +8,11 @@ import pytest
 
 from policies.kubernetes.claims import Claim, least_of_host
 from policies.kubernetes.quantity import NANOS
+from specs import JSON
 from webhook.cluster.files import put
 from webhook.cluster.manifests import read_claims
 from webhook.cluster.state import ClusterState
 from webhook.devices.claims import read_claim
-
-JSON = dict[str, Any]
 
 
 def spec(*requests: Any) -> JSON:

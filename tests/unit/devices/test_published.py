@@ -12,14 +12,13 @@ from clusters import facts_of, node
 from fake_apiserver import DEVICE_CLASSES, NODES, RESOURCE_SLICES, FakeApiServer, eventually
 from policies.kubernetes.claims import implicit_resource
 from policies.shipped import shipped_policy
+from specs import JSON
 from webhook.cluster.files import put
 from webhook.cluster.state import ClusterState
 from webhook.devices.cel import Expression, Scope
 from webhook.devices.published import PublishedDevices
 from webhook.devices.slices import TAINT_RULES
 from webhook.tools.audit.stack import of_a_network
-
-JSON = dict[str, Any]
 
 DRIVER = "gpu.nvidia.com"
 GPU, CLASS = "nvidia.com/gpu", f"deviceclass.resource.kubernetes.io/{DRIVER}"

@@ -19,9 +19,9 @@ from time import process_time
 import pytest
 from aiohttp import http_parser, web_protocol
 
-from reviewing import JSON, UID, encode, plain_pod, review, with_value
+from reviewing import UID, encode, plain_pod, review, with_value
 from served import Hook
-from specs import default_spec, fence_policy
+from specs import JSON, default_spec, fence_policy
 from webhook.serve.admission import policies
 from webhook.serve.http.edge import (
     MAX_BODY,

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from reviewing import default_policy
+from specs import JSON
 from webhook.controller.drift import drift as differences
 from webhook.controller.drift import repaired
 from webhook.controller.text.objects import Registration, admission_policies, configurations
 
-JSON = dict[str, Any]
 OWNER = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "ClusterRole",

@@ -10,7 +10,7 @@ from fake_apiserver import NAMESPACES, NODES, FakeApiServer
 from policies.policy import Hardening
 from policies.shipped import DEFAULT
 from running import Run
-from specs import default_spec, fence_policy
+from specs import JSON, default_spec, fence_policy
 from webhook.cluster.files import PATHS
 from webhook.cluster.listed import list_state
 from webhook.cluster.objects import Dump, LiveObjects, Reader
@@ -19,8 +19,6 @@ from webhook.kube.client import KubeApi
 from webhook.kube.kubeconfig import kubeconfig
 from webhook.tools.audit.cluster_audit import PODS
 from webhook.tools.cli.manifests import read_file
-
-JSON = dict[str, Any]
 
 
 def obj(kind: str, name: str, version: str = "v1", namespace: str = "", **fields: Any) -> JSON:

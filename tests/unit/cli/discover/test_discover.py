@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -12,8 +11,8 @@ import yaml
 from dumped import device_class, node_pool, resource_slice
 from each import each
 from running import Run, assert_golden
+from specs import JSON
 
-JSON = dict[str, Any]
 HERE = Path(__file__).with_name("platforms")
 PLATFORMS = ("aks", "bare-metal", "eks", "gke", "openshift")
 GPU, TYPE, GROUP = "nvidia.com/gpu", "node.kubernetes.io/instance-type", "example.com/group"

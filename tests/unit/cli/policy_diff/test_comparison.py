@@ -26,13 +26,11 @@ from policies.policy import Policy
 from policies.registry import RULES
 from policies.shipped import PRESETS
 from running import Run
-from specs import fence_policy, policy_of
+from specs import JSON, fence_policy, policy_of
 from webhook.cluster.manifests import facts_among
 from webhook.tools.cli.evaluate import evaluate
 from webhook.tools.cli.policy_diff.comparison import Comparison, compare
 from webhook.tools.cli.policy_diff.pods import classes, objects_of, spaces
-
-JSON = dict[str, Any]
 
 TODAY = date(2026, 1, 1)
 
