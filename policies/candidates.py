@@ -160,7 +160,10 @@ _WHY: dict[Condition, Callable[[Pool], str]] = {
         f"the Pod's node selection excludes pool {pool.name} ({describe_labels(pool)})"
     ),
     "namespace": lambda pool: f"pool {pool.name} is reserved for {pool.allowed_namespaces}",
-    "size": lambda pool: f"pool {pool.name} allows {pool.largest_request} devices per Pod",
+    "size": lambda pool: (
+        f"pool {pool.name} allows {pool.largest_request} "
+        f"{'device' if pool.largest_request == 1 else 'devices'} per Pod"
+    ),
     "shares": lambda pool: f"pool {pool.name} offers shares, and a container may request one",
 }
 

@@ -18,8 +18,8 @@ TAINT: JSON = {"key": "gpu"}
 LAB_ONLY = {"allowedNamespaces": {"names": ["lab"]}}
 QUEUE: JSON = {"requires": [{"queue": True, "action": "enforce"}]}
 SHARED = "a GPU Pod can run on nodes of a pool that it may not use"
-WITHIN = {"nodeSelector": {"gpu": "a"}}
-BY_KEY = {"tolerations": [{"key": "gpu", "operator": "Exists"}]}
+WITHIN: JSON = {"nodeSelector": {"gpu": "a"}}
+BY_KEY: JSON = {"tolerations": [{"key": "gpu", "operator": "Exists"}]}
 
 
 def pool(name: str, device: str, labels: JSON, taints: tuple[JSON, ...] = (TAINT,)) -> JSON:
@@ -148,7 +148,7 @@ X, Y = pool("x", "a", {"x": "1"}), pool("y", "b", {"y": "1"})
         (
             [OPEN, BIG],
             {"count": 2, "tolerations": [{"key": "big", "operator": "Exists"}]},
-            "but pool big allows 1 devices per Pod",
+            "but pool big allows 1 device per Pod",
             "Remove the toleration",
         ),
         (

@@ -66,7 +66,8 @@ def test_of_many_pools_the_labels_that_leave_nodes_are_tried_first() -> None:
     def terms(**spec: Any) -> list[JSON]:
         made = pod({}, tolerations=[{"operator": "Exists"}], **spec)
         affinity = decide(made, policy_of({"pools": pools})).mutated["spec"]["affinity"]
-        return affinity["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+        found: list[JSON] = affinity["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+        return found
 
     expression = {"key": "model", "operator": "NotIn", "values": models}
     assert terms(nodeSelector={"gpu": "true"}) == [{"matchExpressions": [expression]}]
