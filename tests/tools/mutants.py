@@ -210,6 +210,14 @@ def _fork(work: Any) -> int:
 
 def _observed(items: Sequence[pytest.Item], files: set[str]) -> Iterator[tuple[int, Observed]]:
     called: dict[str, set[int]] = {}
+    gc.unfreeze()
+    # A test calls them as well if one before it has cached the answer.
+    caches = [
+        each
+        for each in gc.get_objects()
+        if isinstance(each, _CACHED_FUNCTION)
+        if each.__wrapped__.__code__.co_filename in files
+    ]
 
     def note(frame: FrameType, _event: str, _: object) -> None:
         code = frame.f_code
@@ -218,6 +226,8 @@ def _observed(items: Sequence[pytest.Item], files: set[str]) -> Iterator[tuple[i
 
     for index, item in enumerate(items):
         called.clear()
+        for cached in caches:
+            cached.cache_clear()
         started = time.process_time()
         sys.settrace(note)
         failed = _fails(item, items[index + 1] if index + 1 < len(items) else None)

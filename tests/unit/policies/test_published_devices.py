@@ -227,6 +227,14 @@ def test_nothing_excludes_a_pool_without_labels_so_a_wildcard_is_denied() -> Non
     decision = decide(wildcard, WITHOUT_LABELS, ADMISSION, facts(DRIVEN, PLAIN))
     [finding] = [each for each in decision.findings if each.rule == "pool-trespass"]
     assert finding.remediation == "Name the taints that the Pod needs to tolerate"
+    labeled = {"name": "x", "resources": ["example.com/x"], "nodeSelector": {"x": "1"}}
+    both = replace(
+        WITHOUT_LABELS,
+        pools=(*WITHOUT_LABELS.pools, *policy(pools=[labeled | {"taints": [{"key": GPU}]}]).pools),
+        rules=WITHOUT_LABELS.rules | {"pool-exclusion": "off"},
+    )
+    [finding] = decide(wildcard, both).findings
+    assert finding.remediation == "Name the taints that the Pod needs to tolerate"
 
 
 def test_a_gpu_pod_of_a_pool_without_labels_may_request_devices_of_another_pool_as_well() -> None:

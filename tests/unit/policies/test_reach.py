@@ -226,6 +226,8 @@ def test_a_node_belongs_to_a_pool_by_its_taints_until_it_has_labels() -> None:
         )
     )
     assert nodes_of_pools(own, nodes).all == 0b01111
+    unlabeled = NodeIndex(node for node in nodes if not node.labels)
+    assert nodes_of_pools(own, unlabeled).all == 0b111
 
 
 def test_a_selection_that_leaves_out_the_other_nodes_selects_the_nodes_of_a_pool() -> None:

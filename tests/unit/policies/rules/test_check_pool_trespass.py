@@ -140,7 +140,7 @@ X, Y = pool("x", "a", {"x": "1"}), pool("y", "b", {"y": "1"})
             "Select the nodes of its own pool",
         ),
         (
-            [X, LAB],
+            [X, LAB | QUEUE],
             {"nodeSelector": {"x": "2"}, "off": ("pool-node-affinity", "unschedulable-gpu-pod")},
             "(pool lab), but pool lab is reserved for namespaces lab",
             "Select the nodes of its own pool",

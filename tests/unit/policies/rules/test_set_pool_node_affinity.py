@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -187,4 +188,6 @@ def test_a_pod_gets_up_to_100_terms() -> None:
     own = pools(*(("a", {"x": str(n), "y": str(n)}) for n in range(MOST_NEW_TERMS)))
     assert len(mutated(pod(A), own)) == MOST_NEW_TERMS
     zones = [term(f"zone In {zone}") for zone in "ab"]
-    assert mutated(pod(A, **required(*zones)), own) == zones
+    lab = policy(pools=[{"name": "lab", "nodeSelector": {"lab": "1"}, **OF_LAB}])
+    for several in (own, replace(own, pools=(*own.pools, *lab.pools))):
+        assert mutated(pod(A, **required(*zones)), several) == zones
