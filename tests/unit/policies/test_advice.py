@@ -10,10 +10,13 @@ import pytest
 
 from cases.loading import Case, cases_of_check
 from deciding import pod, policy, required
-from policies.advice import of_others
+from policies.advice import is_base, of_others
 from policies.context import Context
 from policies.facts import Facts, Request
+from policies.kubernetes.core_v1 import PodSpec
 from policies.kubernetes.editor import clone
+from policies.kubernetes.pod import Pod
+from policies.kubernetes.template import Template
 from typed import pod_of
 
 WILDCARD = [{"operator": "Exists"}]
@@ -67,6 +70,17 @@ def test_a_debug_pod_of_a_node_belongs_in_an_exempt_namespace() -> None:
         "To debug the node, use an exempt namespace: kubectl debug node/gpu-1 "
         "--namespace=kube-system, or oc debug node/gpu-1 --to-namespace=kube-system"
     )
+
+
+def test_owners_whose_template_is_judged_and_templates_without_their_request_are_known() -> None:
+    for version in ("", "v1", "apps/v1", "batch/v1"):
+        owner = {"apiVersion": version, "kind": "A", "name": "a", "controller": True}
+        assert advice(metadata={"ownerReferences": [owner]}) == ""
+    kinds = ("ClusterServingRuntime", "ClusterTrainingRuntime", "PodTemplate", "ServingRuntime")
+    for kind in (*kinds, "TrainingRuntime"):
+        assert is_base(Pod(PodSpec(), None, Template({}, ("spec",), kind)))
+    for name in ("$job", "base", "flink-main-container", "spark-kubernetes-executor"):
+        assert is_base(pod_of(pod({"name": name})))
 
 
 JSON = dict[str, Any]

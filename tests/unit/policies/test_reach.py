@@ -33,6 +33,7 @@ from policies.reach import (
     names_hosts,
     rdma_resource_of,
 )
+from policies.requests import offered_by
 from policies.vocabulary import exclusion
 from strategies import JSON
 from typed import pod_of, spec_of
@@ -509,6 +510,27 @@ def test_a_gpu_pod_may_keep_the_selection_of_a_pool_and_request_its_device() -> 
         [finding] = decide(obj, MODELS, facts=facts).findings
         assert ("Or keep it" in finding.remediation) is kept
         assert finding.remediation.endswith(instead) is kept
+
+
+def test_the_size_of_a_node_group_of_a_cloud_is_unknown() -> None:
+    for label in (
+        "alpha.eksctl.io/nodegroup-name",
+        "cloud.google.com/gke-nodepool",
+        "doks.digitalocean.com/node-pool",
+        "eks.amazonaws.com/nodegroup",
+        "k8s.scaleway.com/pool-name",
+        "kops.k8s.io/instancegroup",
+        "kubernetes.azure.com/agentpool",
+        "lke.linode.com/pool-id",
+    ):
+        nodes = NodeIndex([Node("n", {PRESENT: "true", label: "a"}, (), {GPU: 8})])
+        assert most_added(pod_of(pod()), DEFAULT.pools, GPU, nodes, context(nodes=nodes)) is None
+
+
+def test_up_to_eight_devices_of_a_pool_are_named() -> None:
+    own = {"name": "a", "resources": [f"example.com/{n}" for n in range(9)]}
+    [several] = policy(pools=[own | {"nodeSelector": {"a": "b"}}]).pools
+    assert offered_by(several, context()) == own["resources"][:8]
 
 
 FENCE, OF_TEAM = Taint(GPU, "NoSchedule", "present"), Taint("team", "NoSchedule", "")

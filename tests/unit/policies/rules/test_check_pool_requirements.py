@@ -15,8 +15,10 @@ from policies.facts import Facts, Request
 from policies.finding import Finding
 from policies.kubernetes.claims import Ask, Claim, HostShare
 from policies.kubernetes.core_v1 import PodObject
+from policies.kubernetes.kinds import CORE_WORKLOADS
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.quantity import NANOS
+from policies.reach import CONTROLLERS
 from policies.rules import check_pool_requirements
 from policies.vocabulary import QUEUE_LABEL
 from strategies import JSON
@@ -251,6 +253,8 @@ def test_each_controller_of_core_workloads_counts() -> None:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "a", "controller": True}
     obj = of_kind("v1 Pod", ownerReferences=[owner])
     required = policy(pools=[{**POOL, "requires": [{"queue": True}]}])
+    of_kinds = {key for key in CORE_WORKLOADS if key[0] in ("apps", "batch")}
+    assert CONTROLLERS.keys() == of_kinds | {("", "ReplicationController")}
     names = ("cronjob", "daemon-set", "deployment", "job", "replicaset", "replication")
     for name in (*names, "statefulset"):
         username = f"system:serviceaccount:kube-system:{name}-controller"

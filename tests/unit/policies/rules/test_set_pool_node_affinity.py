@@ -146,6 +146,27 @@ def test_reserved_nodes_are_left_out_of_each_term_unless_no_node_is_left() -> No
     ]
     either["matchExpressions"].append(first["matchExpressions"][-1])
     assert mutated(pod(A, **required(either)), RESERVED) == [either]
+    either["matchExpressions"][-1:] = term("lab NotIn 1")["matchExpressions"]
+    assert mutated(pod(A, **required(either)), RESERVED) != [either]
+
+
+def test_reserved_nodes_are_not_left_out_where_all_are_reserved() -> None:
+    labs = [
+        {"name": "in-lab", **term("lab Exists")},
+        {"name": "outside", "nodeSelector": {"gpu": "a"}, **term("lab DoesNotExist")},
+    ]
+    labs = [OF_LAB | {"resources": [f"example.com/{n}"]} | lab for n, lab in enumerate(labs)]
+    own = policy(pools=[{"name": "open", "nodeSelector": {"gpu": "a"}, **OFFERING}, *labs])
+    assert mutated(pod(A), own) == [term("gpu In a")]
+
+
+def test_many_ways_to_leave_out_reserved_nodes_are_not_all_tried() -> None:
+    """Five pools of two labels have 32 ways."""
+    labs = [
+        {"name": f"lab{n}", "nodeSelector": {"x": f"{n}", "y": f"{n}"}, **OF_LAB} for n in range(5)
+    ]
+    own = policy(pools=[{"name": "open", "nodeSelector": {"gpu": "a"}, **OFFERING}, *labs])
+    assert len(mutated(pod(A), own)) == 16
 
 
 def test_a_term_for_one_of_several_pools_leaves_out_what_the_pool_leaves_out() -> None:
