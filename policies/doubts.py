@@ -167,18 +167,15 @@ def _too_small(sizes: Iterable[tuple[str, str | None]]) -> Iterator[Doubt]:
 
 def _spelling(pool: Pool, _policy: Policy) -> Iterator[Doubt]:
     devices = [name for each in known_vendors() for name in each.patterns if "*" not in name]
-    for name in sorted(pool.resources.exact):
-        if name not in devices and (near := _nearly(name, devices)):
-            yield Doubt(
-                ".resources", f"{name} is no device that is known. If you mean {near}, write that"
-            )
     classes = [name for each in known_vendors() for name in each.device_classes]
-    for name in sorted(pool.device_classes):
-        if name not in classes and (near := _nearly(name, classes)):
-            yield Doubt(
-                ".deviceClasses",
-                f"{name} is no DeviceClass that is known. If you mean {near}, write that",
-            )
+    for field, what, own, known in (
+        (".resources", "device", pool.resources.exact, devices),
+        (".deviceClasses", "DeviceClass", pool.device_classes, classes),
+    ):
+        for name in sorted(own.difference(known)):
+            if near := _nearly(name, known):
+                text = f"{name} is no {what} that is known. If you mean {near}, write that"
+                yield Doubt(field, text)
 
 
 def _names(pool: Pool, _policy: Policy) -> Iterator[Doubt]:

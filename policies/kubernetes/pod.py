@@ -290,23 +290,19 @@ def volumes_of_root(pod: Pod) -> frozenset[str]:
 
 
 def _containers(spec: PodSpec) -> tuple[Container, ...]:
-    containers: list[Container] = []
-    if spec.init_containers:
-        _collect(spec.init_containers, "initContainers", containers)
-    if spec.containers:
-        _collect(spec.containers, "containers", containers)
-    if spec.ephemeral_containers:
-        _collect(spec.ephemeral_containers, "ephemeralContainers", containers)
-    return tuple(containers)
-
-
-def _collect(
-    specs: list[core_v1.ContainerSpec], kind: ContainerKind, containers: list[Container]
-) -> None:
-    containers += [
-        Container(spec, kind, position, spec.security_context or NO_CONTEXT)
-        for position, spec in enumerate(specs)
-    ]
+    by_kind: tuple[tuple[ContainerKind, list[core_v1.ContainerSpec] | None], ...] = (
+        ("initContainers", spec.init_containers),
+        ("containers", spec.containers),
+        ("ephemeralContainers", spec.ephemeral_containers),
+    )
+    return tuple(
+        [
+            Container(own, kind, position, own.security_context or NO_CONTEXT)
+            for kind, specs in by_kind
+            if specs
+            for position, own in enumerate(specs)
+        ]
+    )
 
 
 def _device_resources(containers: Iterable[Container]) -> tuple[DeviceResource, ...]:

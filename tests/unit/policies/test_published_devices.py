@@ -231,7 +231,7 @@ def test_nothing_excludes_a_pool_without_labels_so_a_wildcard_is_denied() -> Non
     both = replace(
         WITHOUT_LABELS,
         pools=(*WITHOUT_LABELS.pools, *policy(pools=[labeled | {"taints": [{"key": GPU}]}]).pools),
-        rules=WITHOUT_LABELS.rules | {"pool-exclusion": "off"},
+        rules={**WITHOUT_LABELS.rules, "pool-exclusion": "off"},
     )
     [finding] = decide(wildcard, both).findings
     assert finding.remediation == "Name the taints that the Pod needs to tolerate"
