@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter
@@ -12,17 +12,17 @@ from prometheus_client.registry import Collector
 
 from webhook.cluster.claims import LookupResult
 from webhook.cluster.facts import ClusterFacts
-from webhook.kube.reflector import Watches
 
 
-class ClusterMetrics:
-    """Counters of the watches, in the registry of the server.
+class ClusterMetrics(Collector):
+    """What a replica knows of the cluster, in the registry of the server.
 
     The label ``resource`` is what the API calls a collection: nodes, namespaces, deviceclasses ...
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
+        self._facts: ClusterFacts | None = None
         self._restarts = Counter(
             "gpufence_cluster_watch_restarts",
             "Lists and watches of the cluster that failed, and started again.",
@@ -48,49 +48,35 @@ class ClusterMetrics:
         """Export the size and age of each collection, and the nodes without labels."""
         for resource in facts.watches.objects():
             self._restarts.labels(resource)
-        self._registry.register(_Known(facts.watches))
-        self._registry.register(_UnlabeledNodes(facts))
-
-
-class _Known(Collector):
-    def __init__(self, watches: Watches) -> None:
-        self._watches = watches
+        self._facts = facts
+        self._registry.register(self)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
+        if self._facts is None:
+            return
+        watches, now = self._facts.watches, time.time()
         yield _gauge(
             "gpufence_cluster_objects",
             "Number of objects in the last known state of the cluster.",
-            ("resource",),
-            {(resource,): count for resource, count in self._watches.objects().items()},
+            "resource",
+            watches.objects(),
         )
-        ages, now = self._watches.staleness(), time.time()
         yield _gauge(
             "gpufence_cluster_last_event_timestamp_seconds",
             "Unix time of the last watch event or bookmark from the API server.",
-            ("resource",),
-            {(resource,): now - age for resource, age in ages.items() if age is not None},
+            "resource",
+            {name: now - age for name, age in watches.staleness().items() if age is not None},
         )
-
-
-class _UnlabeledNodes(Collector):
-    """Counts, at each scrape, the nodes that offer devices of a pool and have no pool's labels."""
-
-    def __init__(self, facts: ClusterFacts) -> None:
-        self._facts = facts
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
         yield _gauge(
             "gpufence_pool_nodes_without_labels",
             "Nodes that offer devices of a pool and have the labels of no pool.",
-            ("pool",),
-            {(pool,): count for pool, count in self._facts.nodes_without_labels().items()},
+            "pool",
+            self._facts.nodes_without_labels(),
         )
 
 
-def _gauge(
-    name: str, text: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]
-) -> GaugeMetricFamily:
-    gauge = GaugeMetricFamily(name, text, labels=labels)
+def _gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
+    gauge = GaugeMetricFamily(name, text, labels=[label])
     for key, value in values.items():
-        gauge.add_metric(key, value)
+        gauge.add_metric([key], value)
     return gauge
