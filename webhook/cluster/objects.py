@@ -6,7 +6,6 @@ Objects are known by group, kind, namespace and name. A dump may lack their UIDs
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -43,23 +42,33 @@ Failed = Callable[[str, Exception], None]
 """Called with the title of an object that cannot be read, and why."""
 
 
-class Objects(ABC):
-    """The objects of a cluster, by collection.
+class LiveObjects:
+    """The objects of a live cluster, by collection.
 
-    ``unavailable`` has the groups whose kinds are incomplete, each with the error.
+    The collections whose path ``is_shared`` accepts are listed once, and kept for several readers.
     """
 
-    is_whole: bool
-    """Whether a collection that is not found is empty. A dump may only lack it."""
+    is_whole = True
+    """Whether a collection that is not found is empty."""
 
-    def __init__(self) -> None:
-        self.unavailable: dict[str, str] = {}
+    def __init__(
+        self, api: KubeApi, is_shared: Callable[[str], bool] = lambda _path: False
+    ) -> None:
+        self.api = api
+        self._is_shared = is_shared
+        self._kept: dict[str, list[Any]] = {}
+        self._discovery = Discovery(api)
+        self.unavailable = self._discovery.unavailable
+        """The groups whose kinds are incomplete, each with the error."""
 
-    @abstractmethod
     async def title(self) -> str:
-        """Return the address of the cluster, or the name of the file."""
+        """Return the address of the cluster."""
+        return await self.api.host()
 
-    @abstractmethod
+    async def minor_version(self) -> int | None:
+        """Return the minor version of Kubernetes."""
+        return await minor_version(self.api)
+
     async def read(
         self, collection: ObjectCollection[ItemT], take: Callable[[ItemT], T], failed: Failed
     ) -> list[T]:
@@ -69,43 +78,6 @@ class Objects(ABC):
             ApiError: there is no such collection, or the account may not list it.
             ClusterError: another failure.
         """
-
-    async def minor_version(self) -> int | None:
-        """Return the minor version of Kubernetes; ``None`` if it is unknown."""
-        return None
-
-    @abstractmethod
-    async def kinds(self, group: str) -> tuple[Kind, ...]:
-        """Return the kinds of a group that can be listed."""
-
-
-class LiveObjects(Objects):
-    """The objects of a live cluster.
-
-    The collections whose path ``is_shared`` accepts are listed once, and kept for several readers.
-    """
-
-    is_whole = True
-
-    def __init__(
-        self, api: KubeApi, is_shared: Callable[[str], bool] = lambda _path: False
-    ) -> None:
-        super().__init__()
-        self.api = api
-        self._is_shared = is_shared
-        self._kept: dict[str, list[Any]] = {}
-        self._discovery = Discovery(api)
-        self.unavailable = self._discovery.unavailable
-
-    async def title(self) -> str:
-        return await self.api.host()
-
-    async def minor_version(self) -> int | None:
-        return await minor_version(self.api)
-
-    async def read(
-        self, collection: ObjectCollection[ItemT], take: Callable[[ItemT], T], failed: Failed
-    ) -> list[T]:
         path, results = collection.path, list[T]()
 
         def contained(item: ItemT) -> None:
@@ -124,11 +96,12 @@ class LiveObjects(Objects):
         return results
 
     async def kinds(self, group: str) -> tuple[Kind, ...]:
+        """Return the kinds of a group that can be listed."""
         return await self._discovery.kinds(group)
 
 
-class Dump(Objects):
-    """The objects of manifests, as ``kubectl get -o json`` prints them.
+class Dump:
+    """The objects of manifests, as ``kubectl get -o json`` prints them: it has what a cluster has.
 
     A collection has the name that Kubernetes gives its own: the plural of the kind. A Pod that has
     ended is left out.
@@ -140,7 +113,7 @@ class Dump(Objects):
     is_whole = False
 
     def __init__(self, name: str, manifests: Iterable[Manifest], minor: int | None = None) -> None:
-        super().__init__()
+        self.unavailable: dict[str, str] = {}
         self._name = name
         self._minor = minor
         self._items: defaultdict[str, list[JSONObject]] = defaultdict(list)
@@ -205,6 +178,9 @@ class Dump(Objects):
             )
         self._items[known.path].append(obj)
         return True
+
+
+Objects = LiveObjects | Dump
 
 
 class Reader:
