@@ -142,7 +142,7 @@ class _Replica:
         )
         self._metrics.track(
             "gpufence_certificate_expiry_timestamp_seconds",
-            lambda: self._certificate.expires.timestamp(),
+            lambda: self._certificate.leaf.ends.timestamp(),
         )
         self._listeners: list[Listener] = []
         self._tasks = self._periodic_tasks()
@@ -151,8 +151,6 @@ class _Replica:
     async def start(self) -> None:
         """Listen on both ports, and return once the replica can answer reviews."""
         options = self._options
-        # The replica cannot serve without valid files, so an invalid file ends the start.
-        self._certificate.context()
         if self._watches is not None:
             await self._watches.start()
         operations = listen(options.host, options.metrics_port, "metrics-port")
@@ -161,7 +159,7 @@ class _Replica:
         await self._policy.known.wait()
         reviews = listen(options.host, options.port, "port")
         listener = Listener(self._edge.handle, REVIEWS, self._metrics.connection_rejected)
-        self._listen(listener, reviews, self._certificate.context)
+        self._listen(listener, reviews, lambda: self._certificate.context)
         self._serving = True
         event(
             _log,
@@ -172,7 +170,7 @@ class _Replica:
             metricsPort=port_of(operations),
             policy=self._policy.name,
             mode=self._policy.current.mode,
-            certificateExpires=self._certificate.expires.isoformat(),
+            certificateExpires=self._certificate.leaf.ends.isoformat(),
         )
 
     def _listen(
@@ -255,7 +253,7 @@ class _Replica:
         callers = self._callers
         distrust = callers.distrust if callers else None
         await self._certificate.poll(self._clock.now(), distrust)
-        if self._distrust and callers is not None and self._certificate.leaf is not None:
+        if self._distrust and callers is not None:
             self._distrust = await callers.distrust(self._certificate.leaf)
 
     def _periodic_tasks(self) -> list[PeriodicTask]:

@@ -41,14 +41,13 @@ class Files:
         self.served = ServedCertificate(
             self.certificate, self.key, None if clients is None else self.clients
         )
-        self.served.context()
 
     def write(self, pair: KeyPair) -> None:
         self.certificate.write_bytes(pair.certificate_pem)
         self.key.write_bytes(pair.key_pem)
 
     def begin(self, client: ssl.SSLContext | None = None, name: str | None = NAME) -> Handshake:
-        return Handshake(self.served.context(), client or client_context(self.authority), name)
+        return Handshake(self.served.context, client or client_context(self.authority), name)
 
     def presented(self) -> bytes | None:
         """Return the certificate that a new connection gets."""
@@ -108,7 +107,7 @@ def test_a_renewed_leaf_is_served_and_open_connections_are_kept(
     before.server.write(b"open")
     assert before.client.read(4) == b"open"
     certificate = certificate_of(renewed)
-    assert files.served.expires == certificate.not_valid_after_utc
+    assert files.served.leaf.ends == certificate.not_valid_after_utc
 
 
 def test_a_strict_client_accepts_every_name_of_the_served_leaf(
@@ -164,14 +163,13 @@ def test_a_mounted_secret_update_without_new_timestamps_is_reloaded(
     for file in ("tls.crt", "tls.key"):
         (tmp_path / file).symlink_to(f"..data/{file}")
     served = ServedCertificate(tmp_path / "tls.crt", tmp_path / "tls.key")
-    served.context()
     version("..2026_03_02", renewed)
     assert not asyncio.run(served.poll(now))
     (tmp_path / "..data_tmp").symlink_to("..2026_03_02")
     (tmp_path / "..data_tmp").replace(tmp_path / "..data")
     assert asyncio.run(served.poll(now))
     assert not asyncio.run(served.poll(now))
-    assert Handshake(served.context(), client_context(authority)).finish().presented == der(renewed)
+    assert Handshake(served.context, client_context(authority)).finish().presented == der(renewed)
 
 
 NO_CERTIFICATE = "tls.crt: contains no valid PEM certificate"
@@ -221,13 +219,8 @@ def test_certificates_that_only_openssl_rejects_are_rejected(
 
 
 def test_a_missing_pair_is_an_error_at_startup(tmp_path: Path) -> None:
-    served = ServedCertificate(tmp_path / "tls.crt", tmp_path / "tls.key")
     with pytest.raises(CertificateError, match=r"tls\.crt: does not exist\. Check the path"):
-        served.context()
-    # A missing certificate has not expired: the replica reports that it is starting.
-    assert served.expires > datetime.now(UTC) + timedelta(days=365_000)
-    assert served.leaf is None
-    assert not asyncio.run(served.poll(datetime.now(UTC)))
+        ServedCertificate(tmp_path / "tls.crt", tmp_path / "tls.key")
 
 
 def test_a_pair_outside_its_validity_is_served_and_reported(
@@ -267,8 +260,8 @@ def test_weak_cipher_suites_are_rejected(files: Files, subtests: pytest.Subtests
 
 def test_tls_versions_below_1_2_and_renegotiation_are_disabled(files: Files) -> None:
     # As settings: a client of today's OpenSSL can neither speak nor do them.
-    assert files.served.context().minimum_version is ssl.TLSVersion.TLSv1_2
-    assert files.served.context().options & ssl.OP_NO_RENEGOTIATION
+    assert files.served.context.minimum_version is ssl.TLSVersion.TLSv1_2
+    assert files.served.context.options & ssl.OP_NO_RENEGOTIATION
 
 
 def test_alpn_selects_only_http_1_1(files: Files, subtests: pytest.Subtests) -> None:
@@ -283,11 +276,6 @@ def test_alpn_selects_only_http_1_1(files: Files, subtests: pytest.Subtests) -> 
 # Callers that do not trust a certificate yet.
 
 
-def leaf_of(files: Files) -> Leaf:
-    assert files.served.leaf is not None
-    return files.served.leaf
-
-
 def test_a_bundle_is_trusted_as_api_servers_trust_it(
     files: Files, authority: KeyPair, leaf: KeyPair, now: datetime
 ) -> None:
@@ -295,9 +283,9 @@ def test_a_bundle_is_trusted_as_api_servers_trust_it(
     ca, comment = authority.certificate_pem, "# von Jörg\n".encode()
     trusted = [ca, other.certificate_pem + ca, comment + ca.rstrip(), leaf.certificate_pem]
     for bundle in trusted:
-        assert leaf_of(files).is_trusted_by(bundle)
+        assert files.served.leaf.is_trusted_by(bundle)
     for bundle in (other.certificate_pem, b"", b"none", ca[:200]):
-        assert not leaf_of(files).is_trusted_by(bundle)
+        assert not files.served.leaf.is_trusted_by(bundle)
 
 
 def test_an_intermediate_ca_is_trusted_and_time_does_not_count(tmp_path: Path) -> None:
@@ -310,8 +298,8 @@ def test_an_intermediate_ca_is_trusted_and_time_does_not_count(tmp_path: Path) -
     leaf = issue_leaf(intermediate, [NAME], past, timedelta(days=30))
     chain = KeyPair(leaf.certificate_pem + intermediate.certificate_pem, leaf.key_pem)
     files = Files(tmp_path, chain, root)
-    assert leaf_of(files).is_trusted_by(intermediate.certificate_pem)
-    assert leaf_of(files).serial == certificate_of(leaf).serial_number
+    assert files.served.leaf.is_trusted_by(intermediate.certificate_pem)
+    assert files.served.leaf.serial == certificate_of(leaf).serial_number
     assert "expired at" in files.served.invalid(datetime.now(UTC))
 
 

@@ -26,10 +26,7 @@ OWN, OTHER = (create_authority(NOW) for _ in range(2))
 @pytest.fixture
 def leaf(tmp_path: Path) -> Leaf:
     write_pairs(tmp_path, OWN, issue_leaf(OWN, ["localhost"], NOW))
-    served = ServedCertificate(tmp_path / "tls.crt", tmp_path / "tls.key")
-    served.context()
-    assert served.leaf is not None
-    return served.leaf
+    return ServedCertificate(tmp_path / "tls.crt", tmp_path / "tls.key").leaf
 
 
 def configuration(*bundles: bytes | None, name: str = "pods.gpufence.dev") -> dict[str, object]:

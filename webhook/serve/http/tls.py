@@ -24,8 +24,6 @@ from certs import CertificateError, read_file
 from certs.handshake import as_file, ders, handshake, is_trusted_by
 from webhook.logs import event
 
-_NEVER = datetime.max.replace(tzinfo=UTC)
-
 # AEAD with forward secrecy only, for what still speaks TLS 1.2; TLS 1.3 has no other suites.
 _TLS12_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
@@ -86,42 +84,35 @@ class ServedCertificate:
 
     With a ``client_authority``, the file of one or more CAs, a client must show a certificate of
     one of them, made for clients. It is read again as the pair is.
+
+    Raises:
+        CertificateError: there is no usable pair.
     """
 
     def __init__(self, certificate: Path, key: Path, client_authority: Path | None = None) -> None:
         self._certificate = certificate
         self._key = key
         self._client_authority = client_authority
-        self._served: _Served | None = None
+        self._served = self._load(self._read())
 
+    @property
     def context(self) -> ssl.SSLContext:
-        """Return the context for a new connection; load everything before the first.
+        """The context for a new connection.
 
         A pair outside its validity is served: its clients decide by their own clocks, and that of
         this machine may be wrong.
-
-        Raises:
-            CertificateError: there is no usable pair.
         """
-        if self._served is None:
-            self._served = self._load(self._read())
         return self._served.context
 
     @property
-    def leaf(self) -> Leaf | None:
-        """What is served; None if nothing is yet."""
-        return self._served.leaf if self._served else None
-
-    @property
-    def expires(self) -> datetime:
-        """The expiry of the served certificate; a date that never comes without one."""
-        return self._served.leaf.ends if self._served else _NEVER
+    def leaf(self) -> Leaf:
+        """What is served."""
+        return self._served.leaf
 
     def invalid(self, now: datetime) -> str:
         """Return why the served certificate is not valid at that time; empty if it is."""
         try:
-            if self._served is not None:
-                self._served.leaf.check_validity(now, str(self._certificate))
+            self.leaf.check_validity(now, str(self._certificate))
         except CertificateError as error:
             return str(error)
         return ""
@@ -137,8 +128,6 @@ class ServedCertificate:
                 poll tries again: a pair that was half written is complete by then.
             ClusterError: whether callers trust it is unknown.
         """
-        if self._served is None:
-            return False
         material = self._read()
         if material == self._served.material:
             return False
@@ -152,7 +141,7 @@ class ServedCertificate:
                     cure="Wait until its CA is registered",
                 )
         self._served = loaded
-        serial, expires = f"{loaded.leaf.serial:x}", self.expires.isoformat()
+        serial, expires = f"{loaded.leaf.serial:x}", loaded.leaf.ends.isoformat()
         event(_log, logging.INFO, "certificate reloaded", serial=serial, expires=expires)
         return True
 
