@@ -10,7 +10,8 @@ from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.versions import CLAIMS
 from specs import JSON
-from webhook.devices.claims import claim_of, read_claim
+from webhook.cluster.manifests import claim_of
+from webhook.devices.claims import read_claim
 
 CLASS = {"deviceClassName": "gpu.nvidia.com"}
 FLAT: JSON = {"name": "gpu", **CLASS, "count": 2}

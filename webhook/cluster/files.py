@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from policies.facts import Facts, Request
+from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.cluster.manifests import Complete
 from webhook.cluster.state import NAMESPACES, RUNTIME_CLASSES, ClusterState
-from webhook.cluster.templates import MACHINE_DEPLOYMENTS, NODE_CLAIMS, NODE_GROUPS, NODE_POOLS
+from webhook.cluster.templates import (
+    CAPACITY,
+    MACHINE_DEPLOYMENTS,
+    NODE_CLAIMS,
+    NODE_POOLS,
+    TemplateObject,
+    devices_in,
+    labels_in,
+    of_machine_deployment,
+    taints_in,
+    with_prefix,
+)
 from webhook.devices.classes import DEVICE_CLASSES
-from webhook.devices.nodes import NODES
+from webhook.devices.nodes import NODES, TaintObject, taints_of
 from webhook.devices.slices import RESOURCE_SLICES, TAINT_RULES
 from webhook.documents.document import DocumentError, raise_errors
 from webhook.documents.objects import Manifest
-from webhook.kube.collection import Collection, Store
+from webhook.kube.collection import AnnotatedMetadata, Collection, LabeledMetadata, Store
 
 _SLICE = "ResourceSlice"
+_TAG = "k8s.io/cluster-autoscaler/node-template/"
 _KINDS: dict[tuple[str, str], Collection[Any]] = {
     ("", "Node"): NODES,
     ("", "Namespace"): NAMESPACES,
@@ -100,7 +113,7 @@ def put(state: ClusterState, obj: JSONObject) -> None:
     """
     group = str(obj.get("apiVersion")).rpartition("/")[0]
     kind = group, str(obj.get("kind"))
-    for template in NODE_GROUPS[kind](obj) if kind in NODE_GROUPS else ():
+    for template in _NODE_GROUPS[kind](obj) if kind in _NODE_GROUPS else ():
         state.template_stores[MACHINE_DEPLOYMENTS].keep(template.name, template)
     collection = _KINDS.get(kind)
     if collection is None:
@@ -115,3 +128,90 @@ def put(state: ClusterState, obj: JSONObject) -> None:
         **state.template_stores,
     }
     stores[collection].put(item)
+
+
+def _of_cluster_api(obj: JSONObject) -> Iterator[NodeTemplate]:
+    item = msgspec.convert(obj, TemplateObject)
+    # A MachineDeployment owns the MachineSets of its revisions.
+    if not obj["metadata"].get("ownerReferences"):
+        found = of_machine_deployment(item, obj["kind"])
+        yield from (found,) if found else ()
+
+
+class _Machine(msgspec.Struct, frozen=True):
+    metadata: LabeledMetadata = LabeledMetadata()
+    taints: list[TaintObject] | None = None
+
+
+class _MachineTemplate(msgspec.Struct, frozen=True):
+    spec: _Machine = _Machine()
+
+
+class _MachineSetSpec(msgspec.Struct, frozen=True):
+    template: _MachineTemplate = _MachineTemplate()
+
+
+class _MachineSet(msgspec.Struct, frozen=True):
+    """A MachineSet of OpenShift: its nodes get labels and taints of the template's spec."""
+
+    metadata: AnnotatedMetadata
+    spec: _MachineSetSpec = _MachineSetSpec()
+
+
+def _of_openshift(obj: JSONObject) -> Iterator[NodeTemplate]:
+    item = msgspec.convert(obj, _MachineSet)
+    machine, annotations = item.spec.template.spec, item.metadata.annotations or {}
+    given = with_prefix(f"{CAPACITY}/", annotations)
+    count = given.get("gpu-count") or annotations.get("machine.openshift.io/GPU", "0")
+    devices = {given.get("gpu-type", "nvidia.com/gpu"): count} if int(count) else {}
+    yield NodeTemplate(
+        f"MachineSet {item.metadata.key}",
+        {**(machine.metadata.labels or {}), **labels_in(given)},
+        (*taints_of(machine.taints), *taints_in(given.get("taints", ""))),
+        allocatable=devices_in(devices),
+    )
+
+
+class _NodeGroup(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    instance_type: str = ""
+    labels: dict[str, str] = {}
+    taints: list[TaintObject] | dict[str, str] | None = None
+    tags: dict[str, str] = {}
+
+
+class _ClusterConfig(msgspec.Struct, frozen=True, rename="camel"):
+    """A cluster of eksctl."""
+
+    node_groups: list[_NodeGroup] = []
+    managed_node_groups: list[_NodeGroup] = []
+
+
+def _of_eksctl(obj: JSONObject) -> Iterator[NodeTemplate]:
+    cluster = msgspec.convert(obj, _ClusterConfig)
+    groups = [(each, "alpha.eksctl.io/nodegroup-name") for each in cluster.node_groups]
+    groups += [(each, "eks.amazonaws.com/nodegroup") for each in cluster.managed_node_groups]
+    for group, key in groups:
+        labels = {key: group.name, **group.labels, **with_prefix(f"{_TAG}label/", group.tags)}
+        if group.instance_type and group.instance_type != "mixed":
+            labels["node.kubernetes.io/instance-type"] = group.instance_type
+        # As a map, and in tags, the value and the effect are one text.
+        texts = with_prefix(f"{_TAG}taint/", group.tags)
+        taints = group.taints if isinstance(group.taints, list) else None
+        texts |= group.taints if isinstance(group.taints, dict) else {}
+        resources = with_prefix(f"{_TAG}resources/", group.tags)
+        yield NodeTemplate(
+            f"node group {group.name}",
+            labels,
+            (*taints_of(taints), *(t for key, v in texts.items() for t in taints_in(f"{key}={v}"))),
+            allocatable=devices_in(resources) or None,
+        )
+
+
+_NODE_GROUPS: dict[tuple[str, str], Callable[[JSONObject], Iterable[NodeTemplate]]] = {
+    ("cluster.x-k8s.io", "MachineSet"): _of_cluster_api,
+    ("cluster.x-k8s.io", "MachinePool"): _of_cluster_api,
+    ("machine.openshift.io", "MachineSet"): _of_openshift,
+    ("eksctl.io", "ClusterConfig"): _of_eksctl,
+}
+"""By group and kind, the node templates of an object in a file."""

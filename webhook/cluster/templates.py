@@ -2,12 +2,12 @@
 
 Sources: ``sigs.k8s.io/karpenter/pkg/apis/v1``, and for scaling from zero the annotations and tags
 of ``clusterapi`` and ``aws`` in ``k8s.io/autoscaler/cluster-autoscaler/cloudprovider``. Of node
-groups, only MachineDeployments are watched. Files can have the others.
+groups, only MachineDeployments are watched; files can have others (``files``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,15 +15,13 @@ import msgspec
 
 from policies.kubernetes.core_v1 import Requirement
 from policies.kubernetes.node_templates import NODE_POOL_LABEL, NodeTemplate
-from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.quantity import NANOS, InvalidQuantityError, parse_quantity
 from policies.kubernetes.scheduling import Taint
 from webhook.devices.nodes import NodeStatus, TaintObject, taints_of
 from webhook.kube.collection import AnnotatedMetadata, Collection, LabeledMetadata
 
 _MOST_NODES = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
-_CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
-_TAG = "k8s.io/cluster-autoscaler/node-template/"
+CAPACITY = "capacity.cluster-autoscaler.kubernetes.io"
 # Labels that Cluster API copies from Machines to Nodes
 # (https://cluster-api.sigs.k8s.io/reference/api/metadata-propagation#machine).
 _COPIED = ("node-role.kubernetes.io", "node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
@@ -89,7 +87,7 @@ def of_machine_deployment(
 ) -> NodeTemplate | None:
     """Return the nodes that the cluster autoscaler can add; ``None`` without annotations."""
     annotations = item.metadata.annotations or {}
-    given = _with_prefix(f"{_CAPACITY}/", annotations)
+    given = with_prefix(f"{CAPACITY}/", annotations)
     if not given:
         return None
     template = item.spec.template or Template()
@@ -104,114 +102,29 @@ def of_machine_deployment(
     limits = {name: int(largest) * n for name, n in devices.items()} if largest.isdecimal() else {}
     return NodeTemplate(
         f"{kind} {item.metadata.key}",
-        {**copied, **_labels(given)},
-        tuple(_taints(given.get("taints", ""))),
+        {**copied, **labels_in(given)},
+        tuple(taints_in(given.get("taints", ""))),
         allocatable=devices,
         limits=limits,
     )
 
 
-def _labels(given: Mapping[str, str]) -> dict[str, str]:
+def labels_in(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels that the annotations of a node group promise."""
     return dict(label.partition("=")[::2] for label in _listed(given.get("labels", "")))
 
 
-def _with_prefix(prefix: str, named: Mapping[str, str]) -> dict[str, str]:
+def with_prefix(prefix: str, named: Mapping[str, str]) -> dict[str, str]:
     """Return what has the prefix, by the rest of its name."""
     return {k.removeprefix(prefix): v for k, v in named.items() if k.startswith(prefix)}
-
-
-def _of_cluster_api(obj: JSONObject) -> Iterator[NodeTemplate]:
-    item = msgspec.convert(obj, TemplateObject)
-    # A MachineDeployment owns the MachineSets of its revisions.
-    if not obj["metadata"].get("ownerReferences"):
-        found = of_machine_deployment(item, obj["kind"])
-        yield from (found,) if found else ()
-
-
-class _Machine(msgspec.Struct, frozen=True):
-    metadata: LabeledMetadata = LabeledMetadata()
-    taints: list[TaintObject] | None = None
-
-
-class _MachineTemplate(msgspec.Struct, frozen=True):
-    spec: _Machine = _Machine()
-
-
-class _MachineSetSpec(msgspec.Struct, frozen=True):
-    template: _MachineTemplate = _MachineTemplate()
-
-
-class _MachineSet(msgspec.Struct, frozen=True):
-    """A MachineSet of OpenShift: its nodes get labels and taints of the template's spec."""
-
-    metadata: AnnotatedMetadata
-    spec: _MachineSetSpec = _MachineSetSpec()
-
-
-def _of_openshift(obj: JSONObject) -> Iterator[NodeTemplate]:
-    item = msgspec.convert(obj, _MachineSet)
-    machine, annotations = item.spec.template.spec, item.metadata.annotations or {}
-    given = _with_prefix(f"{_CAPACITY}/", annotations)
-    count = given.get("gpu-count") or annotations.get("machine.openshift.io/GPU", "0")
-    devices = {given.get("gpu-type", "nvidia.com/gpu"): count} if int(count) else {}
-    yield NodeTemplate(
-        f"MachineSet {item.metadata.key}",
-        {**(machine.metadata.labels or {}), **_labels(given)},
-        (*taints_of(machine.taints), *_taints(given.get("taints", ""))),
-        allocatable=devices_in(devices),
-    )
-
-
-class _NodeGroup(msgspec.Struct, frozen=True, rename="camel"):
-    name: str
-    instance_type: str = ""
-    labels: dict[str, str] = {}
-    taints: list[TaintObject] | dict[str, str] | None = None
-    tags: dict[str, str] = {}
-
-
-class _ClusterConfig(msgspec.Struct, frozen=True, rename="camel"):
-    """A cluster of eksctl."""
-
-    node_groups: list[_NodeGroup] = []
-    managed_node_groups: list[_NodeGroup] = []
-
-
-def _of_eksctl(obj: JSONObject) -> Iterator[NodeTemplate]:
-    cluster = msgspec.convert(obj, _ClusterConfig)
-    groups = [(each, "alpha.eksctl.io/nodegroup-name") for each in cluster.node_groups]
-    groups += [(each, "eks.amazonaws.com/nodegroup") for each in cluster.managed_node_groups]
-    for group, key in groups:
-        labels = {key: group.name, **group.labels, **_with_prefix(f"{_TAG}label/", group.tags)}
-        if group.instance_type and group.instance_type != "mixed":
-            labels["node.kubernetes.io/instance-type"] = group.instance_type
-        # As a map, and in tags, the value and the effect are one text.
-        texts = _with_prefix(f"{_TAG}taint/", group.tags)
-        taints = group.taints if isinstance(group.taints, list) else None
-        texts |= group.taints if isinstance(group.taints, dict) else {}
-        resources = _with_prefix(f"{_TAG}resources/", group.tags)
-        yield NodeTemplate(
-            f"node group {group.name}",
-            labels,
-            (*taints_of(taints), *(t for key, v in texts.items() for t in _taints(f"{key}={v}"))),
-            allocatable=devices_in(resources) or None,
-        )
-
-
-NODE_GROUPS: dict[tuple[str, str], Callable[[JSONObject], Iterable[NodeTemplate]]] = {
-    ("cluster.x-k8s.io", "MachineSet"): _of_cluster_api,
-    ("cluster.x-k8s.io", "MachinePool"): _of_cluster_api,
-    ("machine.openshift.io", "MachineSet"): _of_openshift,
-    ("eksctl.io", "ClusterConfig"): _of_eksctl,
-}
-"""By group and kind, the node templates of an object in a file."""
 
 
 def _listed(text: str) -> Iterator[str]:
     return filter(None, (part.strip() for part in text.split(",")))
 
 
-def _taints(text: str) -> Iterator[Taint]:
+def taints_in(text: str) -> Iterator[Taint]:
+    """Yield the taints of a text: ``key=value:effect``, separated by commas."""
     for part in _listed(text):
         name, _, effect = part.rpartition(":")
         key, _, value = name.partition("=")
