@@ -109,12 +109,12 @@ def parse_pair(
     raise CertificateError(problem, where="private key", cure=cure)
 
 
-def is_certificate(pem: bytes) -> bool:
-    """Return whether a PEM document holds a certificate, and none that cannot be read."""
+def certificates_in(pem: bytes) -> tuple[x509.Certificate, ...]:
+    """Return every certificate of a PEM bundle; none if one cannot be read."""
     try:
-        return bool(parse_certificates(pem, "certificate"))
+        return parse_certificates(pem, "bundle")
     except CertificateError:
-        return False
+        return ()
 
 
 def is_authority(certificate: x509.Certificate) -> bool:

@@ -18,15 +18,14 @@ from typing import Any
 
 from cryptography import x509
 
-from certs import CertificateError
 from certs.authority import AUTHORITY_LIFETIME, LEAF_LIFETIME
 from certs.keypair import (
     KeyPair,
     age_problem,
+    certificates_in,
     is_issued_by,
     leaf_problem,
     pair_problem,
-    parse_certificates,
 )
 
 JSONObject = dict[str, Any]
@@ -86,11 +85,9 @@ def read_certificate(secret: JSONObject | None) -> bytes:
 def read_signer(secret: JSONObject | None) -> x509.Certificate | None:
     """Return the CA that signed the serving pair, from the same Secret; None if it has none."""
     leaf = read_leaf(secret)
-    try:
-        authorities = parse_certificates(read_certificate(secret), CA_CERTIFICATE)
-        return next((ca for ca in authorities if leaf and is_issued_by(leaf.certificate, ca)), None)
-    except CertificateError:
-        return None
+    served = certificates_in(leaf.certificate_pem) if leaf else ()
+    authorities = certificates_in(read_certificate(secret))
+    return next((ca for ca in authorities if served and is_issued_by(served[0], ca)), None)
 
 
 def authority_data(authority: KeyPair) -> dict[str, bytes]:

@@ -31,7 +31,6 @@ from webhook.devices.nodes import NODES
 from webhook.devices.slices import RESOURCE_SLICES
 from webhook.kube.errors import ClusterError
 from webhook.kube.reflector import Watches
-from webhook.kube.version import minor_version
 
 # The longest wait of a review for a namespace.
 _NAMESPACE_SECONDS = 1.0
@@ -90,7 +89,7 @@ class ClusterFacts:
 
     async def read_version(self) -> None:
         """Read the version of Kubernetes again; raises ClusterError, and keeps the one before."""
-        self.state.kubernetes = await minor_version(self._connection)
+        self.state.kubernetes = await self._connection.minor_version()
 
     async def start(self) -> None:
         """Start the watches.

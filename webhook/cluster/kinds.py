@@ -47,7 +47,6 @@ class Kind(NamedTuple):
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
 
-NODE: GroupKind = ("", "Node")
 POD = Kind("", "v1", "Pod", "pods")
 WORKLOADS: tuple[Kind, ...] = (
     Kind("apps", "v1", "Deployment", "deployments"),

@@ -22,7 +22,6 @@ from webhook.kube.client import KubeApi
 from webhook.kube.collection import Collection as ObjectCollection
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all
-from webhook.kube.version import minor_version
 from webhook.wording import printable
 
 _ENDED = ("Succeeded", "Failed")
@@ -67,7 +66,7 @@ class LiveObjects:
 
     async def minor_version(self) -> int | None:
         """Return the minor version of Kubernetes."""
-        return await minor_version(self.api)
+        return await self.api.minor_version()
 
     async def read(
         self, collection: ObjectCollection[ItemT], take: Callable[[ItemT], T], failed: Failed

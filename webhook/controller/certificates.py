@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from certs import CertificateError
 from certs.authority import create_authority, issue_leaf
-from certs.keypair import KeyPair, host_name, is_certificate, leaf_problem
+from certs.keypair import KeyPair, certificates_in, host_name, leaf_problem
 from certs.secret import (
     CA_CERTIFICATE,
     Timing,
@@ -38,7 +38,7 @@ from webhook.controller.registrar import configurations_of, last_change
 from webhook.controller.text.objects import LABELS, Registration
 from webhook.controller.trust import carries
 from webhook.controller.watched import Objects
-from webhook.kube.errors import ClusterError, where_forbidden
+from webhook.kube.errors import FORBIDDEN, ApiError, ClusterError
 from webhook.kube.writer import KubeWriter
 from webhook.logs import event
 from webhook.registered import bundles
@@ -102,7 +102,7 @@ class ExternalCertificates:
 
     async def reconcile(self) -> bytes:
         authority = read_certificate(self._objects.read(self._secret.path))
-        if not is_certificate(authority):
+        if not certificates_in(authority):
             # API servers store any caBundle, and reach no webhook with an invalid one.
             raise CertificateError(
                 f"has no CA certificate in {CA_CERTIFICATE}",
@@ -234,11 +234,16 @@ class IssuedCertificates:
             if self._owner is not None:
                 reference = self._owner.reference(self._objects.read(self._owner.path))
                 made["metadata"]["ownerReferences"] = [reference]
-            with where_forbidden(
-                f"{secret} does not exist; restore the release (helm upgrade), or create it empty "
-                f"(kubectl --namespace {secret.namespace} create secret generic {secret.name})"
-            ):
+            try:
                 live = await self._api.create(secret.collection, with_data(made, data))
+            except ApiError as error:
+                if error.status != FORBIDDEN:
+                    raise
+                kubectl = f"kubectl --namespace {secret.namespace} create secret generic"
+                raise ClusterError(
+                    f"{secret} does not exist; restore the release (helm upgrade), or create it "
+                    f"empty ({kubectl} {secret.name}): {error}"
+                ) from error
         self._objects.written(secret.path, live)
         event(_log, logging.INFO, "certificate issued", secret=str(secret), reason=reason)
         self._changed(secret.name)

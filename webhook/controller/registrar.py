@@ -17,7 +17,7 @@ from policies.kubernetes.objects import JSONObject
 from webhook.controller.drift import Difference, drift, repaired
 from webhook.controller.text.objects import BINDING_KIND, POLICY_KIND
 from webhook.controller.watched import Objects
-from webhook.kube.endpoints import ready_endpoints
+from webhook.kube.client import KubeApi
 from webhook.kube.errors import FORBIDDEN, ApiError, ClusterError
 from webhook.kube.writer import FIELD_MANAGER, KubeWriter
 from webhook.logs import event
@@ -199,7 +199,7 @@ def type_warnings(policy: JSONObject) -> Iterator[str]:
         yield f"{where}: {warning.get('warning')}"
 
 
-async def is_reachable(api: KubeWriter, service: tuple[str, str, int]) -> bool:
+async def is_reachable(api: KubeApi, service: tuple[str, str, int]) -> bool:
     """Return whether API servers have an address for the Service: a ready endpoint.
 
     Where endpoints may not be looked at, nothing is waited for.
@@ -210,3 +210,20 @@ async def is_reachable(api: KubeWriter, service: tuple[str, str, int]) -> bool:
         if error.status == FORBIDDEN:
             return True
         raise
+
+
+async def ready_endpoints(api: KubeApi, namespace: str, service: str) -> int:
+    """Return how many endpoints of a Service are ready; one without the condition is.
+
+    Source: ``k8s.io/api/discovery/v1``, ``types.go``.
+
+    Raises:
+        ClusterError: the request failed.
+    """
+    path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
+    found = await api.read(path, {"labelSelector": f"kubernetes.io/service-name={service}"})
+    return sum(
+        (endpoint.get("conditions") or {}).get("ready") is not False
+        for item in (found or {}).get("items") or ()
+        for endpoint in item.get("endpoints") or ()
+    )

@@ -8,8 +8,7 @@ from datetime import timedelta
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from certs import CertificateError
-from certs.keypair import parse_certificates
+from certs.keypair import certificates_in
 
 
 class Bundle:
@@ -31,9 +30,9 @@ class Bundle:
         """Return ``own`` (PEM) with the CAs of before."""
         now = self._clock()
         if self._used_at is None:
-            found = (ca for bundle in published for ca in _certificates(bundle))
+            found = (ca for bundle in published for ca in certificates_in(bundle))
             self._used_at = dict.fromkeys(found, now)
-        today = dict.fromkeys(_certificates(own), now)
+        today = dict.fromkeys(certificates_in(own), now)
         used = self._used_at | today
         self._used_at = {ca: at for ca, at in used.items() if now - at < self._overlap}
         return b"".join(ca.public_bytes(Encoding.PEM) for ca in today | self._used_at)
@@ -41,11 +40,4 @@ class Bundle:
 
 def carries(bundle: bytes, authority: x509.Certificate) -> bool:
     """Return whether a client that trusts ``bundle`` (PEM) trusts the CA."""
-    return authority in _certificates(bundle)
-
-
-def _certificates(pem: bytes) -> tuple[x509.Certificate, ...]:
-    try:
-        return parse_certificates(pem, "bundle")
-    except CertificateError:
-        return ()
+    return authority in certificates_in(bundle)

@@ -66,6 +66,17 @@ _MOST_SHOWN = 200
 _BUFFER = 256 * 1024
 
 
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    """The fields that are read of ``k8s.io/apimachinery/pkg/version.Info``."""
+
+    minor: str = ""
+    emulation_minor: str = ""
+    """Set if the API server behaves as an older version (KEP-4330)."""
+
+
+_VERSIONS = msgspec.json.Decoder(_Version)
+
+
 class ServerClock:
     """The time of the API server that last responded; before that, the time of this machine.
 
@@ -173,6 +184,19 @@ class KubeApi:
             if error.status == NOT_FOUND:
                 return None
             raise
+
+    async def minor_version(self) -> int:
+        """Return the minor version of Kubernetes 1.x that the API server behaves as.
+
+        Every account may read it (ClusterRole ``system:public-info-viewer``).
+        """
+        path = "/version"
+        info = decoded(await self.get(path, seconds=SECONDS), path, _VERSIONS)
+        # Providers write 33+ for a version of their own.
+        found = re.match(r"\d{1,4}", info.emulation_minor or info.minor)
+        if found is None:
+            raise UnexpectedAnswerError(f"{path} has no minor version")
+        return int(found[0])
 
     async def close(self) -> None:
         """Close the connections."""

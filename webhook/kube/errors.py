@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import msgspec
 
@@ -58,17 +56,6 @@ class ApiError(ClusterError):
         self.message = message
         self.retry_after = retry_after
         self.rest = rest
-
-
-@contextmanager
-def where_forbidden(cure: str) -> Iterator[None]:
-    """Add what a person can do to the error of a request that the account may not make."""
-    try:
-        yield
-    except ApiError as error:
-        if error.status != FORBIDDEN:
-            raise
-        raise ApiError(FORBIDDEN, f"{cure}: {error.message}") from error
 
 
 class ListMetadata(msgspec.Struct, frozen=True, rename="camel"):

@@ -17,7 +17,7 @@ class Callers:
     """The API servers of a cluster: they trust what the webhook configurations carry."""
 
     def __init__(self, api: KubeApi, name: str) -> None:
-        self._api = api
+        self.api = api
         self._name = name
 
     async def distrust(self, leaf: Leaf) -> str:
@@ -38,7 +38,7 @@ class Callers:
 
     async def _bundles(self, path: str) -> set[bytes]:
         try:
-            configuration = await self._api.read(path)
+            configuration = await self.api.read(path)
         except ApiError as error:
             if error.status == FORBIDDEN:
                 return set()

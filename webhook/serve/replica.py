@@ -129,13 +129,11 @@ class _Replica:
         self._certificate = ServedCertificate(
             options.tls_cert, options.tls_key, options.client_ca_file
         )
-        self._callers_api: KubeApi | None = None
         self._callers: Callers | None = None
         self._distrust = ""
         """Why API servers do not trust the certificate with which this replica started."""
         if options.cluster is not None:
-            self._callers_api = KubeApi(options.cluster, self._clock)
-            self._callers = Callers(self._callers_api, options.name)
+            self._callers = Callers(KubeApi(options.cluster, self._clock), options.name)
             self._distrust = "the webhook configurations are not checked yet"
         self._metrics.track(
             "gpufence_admission_requests_in_flight", lambda: self._edge.open_requests
@@ -204,8 +202,8 @@ class _Replica:
             await self._facts.stop()
         elif self._watches is not None:
             await self._watches.stop()
-        if self._callers_api is not None:
-            await self._callers_api.close()
+        if self._callers is not None:
+            await self._callers.api.close()
 
     def _unready(self) -> str:
         """Return why clients should not send requests to this replica; empty if they should."""
@@ -250,11 +248,10 @@ class _Replica:
 
     async def _reload_certificate(self) -> None:
         """Take up a new pair; become ready once API servers trust the first one."""
-        callers = self._callers
-        distrust = callers.distrust if callers else None
+        distrust = self._callers.distrust if self._callers else None
         await self._certificate.poll(self._clock.now(), distrust)
-        if self._distrust and callers is not None:
-            self._distrust = await callers.distrust(self._certificate.leaf)
+        if self._distrust and distrust:
+            self._distrust = await distrust(self._certificate.leaf)
 
     def _periodic_tasks(self) -> list[PeriodicTask]:
         seconds, failed = self._options.reload_seconds, self._metrics.task_failed

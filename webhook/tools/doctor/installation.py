@@ -21,12 +21,11 @@ from webhook.cluster.needs import needed_facts
 from webhook.cluster.objects import LiveObjects, Reader
 from webhook.cluster.state import NAMESPACES, ClusterState
 from webhook.controller.certificates import SecretName, name_of
-from webhook.controller.registrar import POLICY_KINDS
+from webhook.controller.registrar import POLICY_KINDS, ready_endpoints
 from webhook.controller.text.objects import FENCE_POLICY, Registration, all_names
 from webhook.devices.nodes import NODES
 from webhook.documents.document import InputError
 from webhook.documents.policy_files import live_policy, load_policy
-from webhook.kube.endpoints import ready_endpoints
 from webhook.kube.errors import FORBIDDEN, NOT_FOUND, ApiError
 from webhook.kube.listing import list_all
 from webhook.kube.writer import KubeWriter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from certs.handshake import is_trusted_by, server_of
-from certs.keypair import KeyPair, is_certificate, is_overdue, leaf_problem, renewal_due
+from certs.keypair import KeyPair, certificates_in, is_overdue, leaf_problem, renewal_due
 from certs.secret import authority_problem, read_authority
 from policies.kubernetes.objects import JSONObject, mapping, mappings
 from webhook.cluster.needs import needed_facts
@@ -222,7 +222,7 @@ def certificate(installed: Installation) -> Iterator[DoctorLine]:
     elif installed.leaf is None:
         yield fail("the Secret has no serving certificate", _renewal(installed))
     else:
-        authorities = [installed.signer] if is_certificate(installed.signer) else []
+        authorities = [installed.signer] if certificates_in(installed.signer) else []
         problem = leaf_problem(installed.leaf, authorities, installed.called, installed.now)
         if problem:
             yield fail(f"the {problem}", _renewal(installed))
