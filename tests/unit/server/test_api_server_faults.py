@@ -129,7 +129,6 @@ async def test_a_fault_during_a_watch_causes_no_relist(
     facts = ClusterFacts(Watches(KubeApi(load), timing=FAST), default_policy())
     await facts.start()
     await eventually(lambda: not facts.unready() and api.watching(NODES) == 1, "the watch")
-    lists = [each for each in api.requests if not each.is_watch]
     with api.failing(fault):
         api.put(NODES, {"metadata": {"name": "gpu-2", "labels": {}}})
         # The reflector begins again after `quiet_seconds` at the latest.
@@ -139,7 +138,8 @@ async def test_a_fault_during_a_watch_causes_no_relist(
         # What is known stays.
         assert facts.watches.objects()["nodes"] >= 1
     await eventually(lambda: facts.watches.objects()["nodes"] == 2, "the new node")
-    assert [each for each in api.requests if not each.is_watch] == lists
+    # Other collections stay silent for so long that they are listed again on a slow machine.
+    assert len(api.lists(NODES)) == 1
     await facts.stop()
 
 
