@@ -62,7 +62,7 @@ class ClusterFacts:
         self._connection = watches.connection
         self._started_at = watches.clock()
         self.state = ClusterState(policy, lambda: watches.relist(RESOURCE_SLICES))
-        self._claims = ClaimLookup(watches.connection, looked_up=looked_up, wait=lookup_seconds)
+        self.claims = ClaimLookup(watches.connection, looked_up=looked_up, wait=lookup_seconds)
         self._policy = policy
         self._needed: dict[Fact, str] = {}
         self._resolves_claims = False
@@ -101,7 +101,7 @@ class ClusterFacts:
         self._started_at = self.watches.clock()
 
     async def stop(self) -> None:
-        await self._claims.close()
+        await self.claims.close()
         await self.watches.stop()
 
     def unready(self) -> str:
@@ -131,10 +131,6 @@ class ClusterFacts:
         known = nodes_of_pools(self._policy, self.state.nodes.index)
         return {pool.name: known.lacking_labels(pool).bit_count() for pool in self._policy.pools}
 
-    def claim_problem(self) -> str:
-        """Return the error of the last claim lookup; empty if it succeeded."""
-        return self._claims.problem
-
     async def facts_for(self, request: Request, obj: Workload, seconds: float) -> Facts:
         """Return the cluster facts for a request and its object.
 
@@ -151,7 +147,7 @@ class ClusterFacts:
                 names += claims_named(Workload(request.old), request)
         if not names:
             return facts
-        resolved = await self._claims.resolve(names, seconds / 2)
+        resolved = await self.claims.resolve(names, seconds / 2)
         claims: dict[ObjectKey, Claim] = {}
         claim_templates: dict[ObjectKey, Claim] = {}
         for name, claim in resolved.items():

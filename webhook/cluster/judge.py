@@ -16,7 +16,6 @@ from policies.decision import Decision
 from policies.engine import decide
 from policies.facts import Facts, Request
 from policies.kubernetes.objects import MalformedObjectError
-from policies.kubernetes.pod import Pod
 from policies.kubernetes.workload import Workload
 from policies.policy import ALWAYS_EXCLUDED, Policy
 
@@ -105,11 +104,6 @@ def _bug(error: Exception, rule: str) -> str:
 def _users(obj: Workload) -> Iterator[tuple[str, int | None]]:
     """Yield the name and the user of each container of the object's Pods."""
     for pod in obj.pods():
-        if not pod.devices_only:
-            yield from _users_of(pod)
-
-
-def _users_of(pod: Pod) -> Iterator[tuple[str, int | None]]:
-    for container in pod.containers:
-        own = container.security_context.run_as_user
-        yield container.name, pod.security_context.run_as_user if own is None else own
+        for container in () if pod.devices_only else pod.containers:
+            own = container.security_context.run_as_user
+            yield container.name, pod.security_context.run_as_user if own is None else own

@@ -66,7 +66,10 @@ def facts_among(manifests: Iterable[Manifest], namespace: str) -> Callable[[str]
             written = mapping(descend(obj, ("metadata", "labels")))
             labels[name] = {**written, NAMESPACE_LABEL: name}
 
-    scheduling, handlers = dict(_scheduling(objects)), dict(_handlers(objects))
+    runtimes = [each for each in objects if each.get("kind") == "RuntimeClass"]
+    named = [(text_at(each, "metadata", "name"), text_at(each, "handler")) for each in runtimes]
+    handlers = {runtime: handler for runtime, handler in named if handler}
+    scheduling = dict(_scheduling(runtimes))
 
     @cache
     def facts_in(name: str) -> Facts:
@@ -194,18 +197,10 @@ def _meant(obj: JSONObject, found: list[tuple[Path, JSONObject]]) -> Iterator[JS
         alternatives[request].append(named(path, fields))
 
 
-def _scheduling(objects: Iterable[JSONObject]) -> Iterator[tuple[str, PodSpec]]:
+def _scheduling(runtimes: Iterable[JSONObject]) -> Iterator[tuple[str, PodSpec]]:
     """Yield the RuntimeClasses that add tolerations or a node selector to their Pods."""
-    for obj in objects:
-        if obj.get("kind") == "RuntimeClass":
-            with suppress(MalformedObjectError):
-                added = convert(mapping(obj.get("scheduling")), PodSpec)
-                if added.tolerations or added.node_selector:
-                    yield text_at(obj, "metadata", "name"), added
-
-
-def _handlers(objects: Iterable[JSONObject]) -> Iterator[tuple[str, str]]:
-    """Yield the RuntimeClasses, each with its handler."""
-    for obj in objects:
-        if obj.get("kind") == "RuntimeClass" and (handler := text_at(obj, "handler")):
-            yield text_at(obj, "metadata", "name"), handler
+    for obj in runtimes:
+        with suppress(MalformedObjectError):
+            added = convert(mapping(obj.get("scheduling")), PodSpec)
+            if added.tolerations or added.node_selector:
+                yield text_at(obj, "metadata", "name"), added

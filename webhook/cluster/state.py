@@ -51,8 +51,10 @@ class ClusterState:
         """The minor version of Kubernetes; ``None`` if it is unknown."""
         self.offers = Offers(policy, outdated)
         self.nodes = self.offers.nodes
-        self.namespaces = ValueStore(_labels)
-        self.runtime_classes = ValueStore(_handler)
+        self.namespaces = ValueStore[NamedObject, Mapping[str, str]](
+            lambda item: item.metadata.labels or {}
+        )
+        self.runtime_classes = ValueStore[RuntimeClass, str](lambda item: item.handler)
         self.template_stores = {
             NODE_POOLS: ValueStore(of_node_pool, self._count_template),
             NODE_CLAIMS: ValueStore(of_node_claim, self._count_template),
@@ -62,6 +64,7 @@ class ClusterState:
         self._alike: dict[Hashable, tuple[NodeTemplate, int]] = {}
         """By what they promise, one template and the number of equal ones."""
         self._distinct: tuple[NodeTemplate, ...] | None = None
+        """One of the templates that promise the same: of 30,000 NodeClaims, some dozens."""
 
     @property
     def templates(self) -> tuple[NodeTemplate, ...]:
@@ -74,20 +77,16 @@ class ClusterState:
 
         A collection is known once it was listed completely.
         """
+        if self._distinct is None:
+            self._distinct = tuple(template for template, _ in self._alike.values())
         return Facts(
             kubernetes=self.kubernetes,
             nodes=self.nodes.index if NODES.name in known else None,
-            templates=self._distinct_templates(),
+            templates=self._distinct,
             runtime_classes=self.runtime_classes.by_name if RUNTIME_CLASSES.name in known else {},
             extended_resource_classes=self.offers.by_resource,
             host_shares=self.offers.published.host_shares,
         )
-
-    def _distinct_templates(self) -> tuple[NodeTemplate, ...]:
-        """Return one of the templates that promise the same: of 30,000 NodeClaims, some dozens."""
-        if self._distinct is None:
-            self._distinct = tuple(template for template, _ in self._alike.values())
-        return self._distinct
 
     def _count_template(self, before: NodeTemplate | None, after: NodeTemplate | None) -> None:
         for template, change in ((after, 1), (before, -1)):
@@ -100,11 +99,3 @@ class ClusterState:
             self._alike[key] = first, count + change
             if count + change == 0:
                 del self._alike[key]
-
-
-def _labels(item: NamedObject) -> Mapping[str, str]:
-    return item.metadata.labels or {}
-
-
-def _handler(item: RuntimeClass) -> str:
-    return item.handler

@@ -51,7 +51,9 @@ def status(
     listed = []
     for kind, value, reason, message in conditions:
         old = times.get(kind, {})
-        since = old["lastTransitionTime"] if old.get("status") == value else _timestamp(now)
+        since = (
+            old["lastTransitionTime"] if old.get("status") == value else f"{now:%Y-%m-%dT%H:%M:%SZ}"
+        )
         listed.append(
             {
                 "type": kind,
@@ -121,7 +123,3 @@ def _lack(names: list[str], which: str) -> str:
     """Return the start of a sentence: ``2 nodes of pool a (gpu-1, gpu-2) lack``."""
     verb = "lacks" if len(names) == 1 else "lack"
     return f"{counted(len(names), 'node')} {which} ({some(sorted(names))}) {verb}"
-
-
-def _timestamp(now: datetime) -> str:
-    return now.strftime("%Y-%m-%dT%H:%M:%SZ")

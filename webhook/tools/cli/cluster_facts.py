@@ -122,7 +122,7 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
         finally:
             runner.run(cluster.stop())
     if unanswered := results["failed"] + results["late"]:
-        problem = cluster.claim_problem() or "the API server did not respond in time"
+        problem = cluster.claims.problem or "the API server did not respond in time"
         lookups_failed = f"{counted(unanswered, 'claim')} could not be looked up"
         click.echo(f"Warning: {lookups_failed}: {problem}", err=True)
 
