@@ -15,24 +15,19 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from typing import Any
 
 from policies.kubernetes.quantity import InvalidQuantityError, parse_quantity
 
 
-class _Outcome:
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __repr__(self) -> str:
-        return self._name
+class _Outcome(Enum):
+    UNKNOWN = "the result of what this module cannot evaluate"
+    ERROR = "the result of what Kubernetes fails to evaluate, such as a missing key"
 
 
-UNKNOWN = _Outcome("UNKNOWN")
-"""The result of what this module cannot evaluate."""
-ERROR = _Outcome("ERROR")
-"""The result of what Kubernetes fails to evaluate, such as a missing key."""
+UNKNOWN, ERROR = _Outcome
 
 Scope = Mapping[str, Any]
 
@@ -63,10 +58,6 @@ class Attributes(dict[str, Any]):
 
     def __missing__(self, key: str) -> dict[str, Any]:
         return {}
-
-
-class UnsupportedError(ValueError):
-    """The expression has syntax that is not part of this module."""
 
 
 class Expression:
@@ -127,7 +118,7 @@ def _tokens(text: str) -> Iterator[tuple[str, Any]]:
     while position < len(text):
         token = _TOKEN.match(text, position)
         if token is None or token.lastgroup is None:
-            raise UnsupportedError
+            raise ValueError(text)
         position = token.end()
         kind, found = token.lastgroup, token[token.lastgroup]
         yield kind, found if kind in ("name", "operator") else _literal(kind, found)
@@ -155,7 +146,7 @@ def _python(tokens: Iterator[tuple[str, Any]], end: str = "") -> str:
             items, parts = f"{items}{_conditional(parts)},", [""]
         elif text in ("?", ":"):
             if (text == "?") is (len(parts) % 2 == 0):
-                raise UnsupportedError
+                raise ValueError(text)
             parts.append("")
         else:
             parts[-1] += _OPERATORS.get(text, text)
@@ -182,7 +173,7 @@ def _literal(kind: str, text: str) -> Any:
 
 def _unescaped(match: re.Match[str]) -> str:
     if match[1] not in _ESCAPES:
-        raise UnsupportedError
+        raise ValueError(match[0])
     return _ESCAPES[match[1]]
 
 

@@ -188,7 +188,7 @@ class _Collector:
             else:
                 reason = "a Pod without a GPU request runs on a GPU node"
                 lack = "the Pods request none of its devices"
-            returns = any(map(_may_return, pods))
+            returns = any(pod.decision.allowed and pod.may_return for pod in pods)
             outlook = "can run there again" if returns else "do not run there"
             check = "Check that the nodes have the taint of the pool. Then "
             cure = f"{check if returns else ''}{_moving(self._top)}"
@@ -212,10 +212,6 @@ class _Collector:
                     inventory.take_exception(TRESPASS, candidate)
                     return True
         return False
-
-
-def _may_return(pod: RunningPod) -> bool:
-    return pod.decision.allowed and pod.may_return
 
 
 def _moving(top: Judged) -> str:

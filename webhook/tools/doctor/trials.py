@@ -107,17 +107,6 @@ def _untried(policy: Policy, installed: Installation, namespace: str, actions: A
     return ""
 
 
-def _gpu_pod(policy: Policy, pool: Pool, namespace: str) -> JSONObject | None:
-    """Return a Pod that requests one device of the pool; ``None`` if that takes a claim."""
-    resource = _resource(pool)
-    if not resource:
-        return None
-    pod = _trial_pod(namespace, "gpufence-doctor-gpu", {"limits": {resource: "1"}})
-    if len(policy.pools_of_resource(resource)) > 1:
-        pod["spec"] |= _selection(pool)
-    return pod
-
-
 class _Trials:
     """Creates Pods in a namespace as a dry run."""
 
@@ -132,9 +121,12 @@ class _Trials:
 
     async def gpu_pod(self, pool: Pool) -> DoctorLine:
         """Return whether gpufence changes a GPU Pod."""
-        pod = _gpu_pod(self._scope.policy, pool, self._namespace)
-        if pod is None:
+        resource = _resource(pool)
+        if not resource:
             return skip("the pool offers only DeviceClasses, and a dry run has no claim")
+        pod = _trial_pod(self._namespace, "gpufence-doctor-gpu", {"limits": {resource: "1"}})
+        if len(self._scope.policy.pools_of_resource(resource)) > 1:
+            pod["spec"] |= _selection(pool)
         before = self._decide(pod)
         if not before.allowed:
             return unknown(f"the policy denies it: {before.findings[0].reason}", _ELSEWHERE)
