@@ -10,7 +10,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from cryptography import x509
@@ -80,18 +79,6 @@ def name_of(registration: Registration) -> str:
     return host_name(urlsplit(registration.url).hostname or "")
 
 
-class Certificates(Protocol):
-    """Where the serving certificate of the replicas comes from."""
-
-    async def reconcile(self) -> bytes:
-        """Do what is due, and return the CAs that API servers must trust now (PEM).
-
-        Raises:
-            ClusterError: a request failed.
-            CertificateError: a certificate cannot be issued.
-        """
-
-
 class ExternalCertificates:
     """Another controller, such as cert-manager, fills the Secret that replicas mount."""
 
@@ -101,6 +88,12 @@ class ExternalCertificates:
         objects.watch(secret.path)
 
     async def reconcile(self) -> bytes:
+        """Return the CAs that API servers must trust now (PEM).
+
+        Raises:
+            ClusterError: the Secret is not known.
+            CertificateError: it has no CA.
+        """
         authority = read_certificate(self._objects.read(self._secret.path))
         if not certificates_in(authority):
             # API servers store any caBundle, and reach no webhook with an invalid one.
@@ -159,6 +152,10 @@ class IssuedCertificates:
 
         Certificates are issued for API servers, and are valid by their clock. The CA of the pair
         before counts as well: some replicas serve that pair until they have loaded the new one.
+
+        Raises:
+            ClusterError: a request failed.
+            CertificateError: a certificate cannot be issued.
         """
         authority = await self._authority()
         live = self._read(self._serving)

@@ -15,7 +15,6 @@ from certs.secret import Timing
 from policies.kubernetes.objects import JSONObject
 from policies.policy import Policy
 from webhook.controller.certificates import (
-    Certificates,
     ExternalCertificates,
     IssuedCertificates,
     SecretName,
@@ -158,7 +157,7 @@ class Controller:
             ca_bundle=base64.b64encode(bundle).decode("ascii"),
         )
 
-    def _source(self) -> Certificates:
+    def _source(self) -> ExternalCertificates | IssuedCertificates:
         options = self._options
         if options.ca_secret is None:
             return ExternalCertificates(self._objects, options.serving_secret)
