@@ -100,7 +100,7 @@ REASONS = {
     "controller": "Specify how API servers reach gpufence",
     f"controller {SERVICE} --owner deployment/a": "write KIND/NAME with one of clusterrole",
     f"controller {SERVICE} --certificate-lifetime soon": "'soon' is not a duration",
-    "controller --url https://*.example:9443": "is neither a host name (RFC 1123) nor an IP address",
+    "controller --url https://*.example:9443": "is neither a host name (RFC 1123) nor",
     f"controller {SERVICE} --host 203.0.113.7 --metrics-port 0": "cannot listen on 203.0.113.7",
     # Replicas.
     f"serve {PAIR}": "x: does not exist.",
