@@ -50,12 +50,12 @@ class Leaf:
         """Return whether a client that trusts the bundle (PEM) trusts it; time does not count."""
         return is_trusted_by(self.context, bundle)
 
-    def check_validity(self, now: datetime, where: str) -> None:
-        """Raise CertificateError unless ``now`` is within its life (RFC 5280, 4.1.2.5)."""
+    def problem(self, now: datetime, where: str) -> CertificateError | None:
+        """Return why ``now`` is not within its life (RFC 5280, 4.1.2.5); ``None`` if it is."""
         if self.begins <= now <= self.ends:
-            return
+            return None
         is_old = now > self.ends
-        raise CertificateError(
+        return CertificateError(
             f"expired at {self.ends.isoformat()}"
             if is_old
             else f"is not valid before {self.begins.isoformat()}",
@@ -111,11 +111,7 @@ class ServedCertificate:
 
     def invalid(self, now: datetime) -> str:
         """Return why the served certificate is not valid at that time; empty if it is."""
-        try:
-            self.leaf.check_validity(now, str(self._certificate))
-        except CertificateError as error:
-            return str(error)
-        return ""
+        return str(self.leaf.problem(now, str(self._certificate)) or "")
 
     async def poll(self, now: datetime, distrust: Distrust | None = None) -> bool:
         """Serve what is new and usable in the files; return whether it changed.
@@ -133,7 +129,8 @@ class ServedCertificate:
             return False
         loaded = self._load(material)
         if not self.invalid(now):
-            loaded.leaf.check_validity(now, str(self._certificate))
+            if invalid := loaded.leaf.problem(now, str(self._certificate)):
+                raise invalid
             if distrust is not None and (problem := await distrust(loaded.leaf)):
                 raise CertificateError(
                     f"is not served yet, because {problem}",

@@ -14,6 +14,7 @@ from policies.reach import CONTROLLER_MANAGER
 from policies.wording import listing
 from webhook.registered import KINDS
 from webhook.tools.audit.pools import IN_TWO_POOLS, label_problems, node_findings, pool_states
+from webhook.tools.audit.stack import StackProblem
 from webhook.tools.doctor import (
     DoctorLine,
     fail,
@@ -27,6 +28,7 @@ from webhook.tools.doctor import (
 )
 from webhook.tools.doctor.installation import RESTORE, Installation
 from webhook.tools.exceptions import useless_exceptions
+from webhook.tools.platforms import Found
 
 _OLDEST = (1, 30)
 _CLAIMS = "v1"
@@ -204,14 +206,12 @@ def _nodes(installed: Installation) -> Iterator[DoctorLine]:
 
 def _node_labels(installed: Installation) -> Iterator[DoctorLine]:
     if installed.policy is not None and installed.nodes is not None:
-        for lacking in label_problems(installed.policy, installed.nodes, installed.templates):
-            yield warn(lacking.problem, lacking.remediation)
+        found = label_problems(installed.policy, installed.nodes, installed.templates)
+        yield from _warnings(found)
 
 
-def _stack(installed: Installation) -> Iterator[DoctorLine]:
-    """Check that taints keep no DaemonSet off GPU nodes, and that drivers publish for these."""
-    for problem in installed.stack:
-        yield warn(*problem)
+def _warnings(found: Iterable[StackProblem | Found]) -> Iterator[DoctorLine]:
+    return (warn(each.problem, each.remediation) for each in found)
 
 
 def _exempt_namespaces(installed: Installation) -> Iterator[DoctorLine]:
@@ -236,12 +236,6 @@ def _exempt_namespaces(installed: Installation) -> Iterator[DoctorLine]:
         yield ok("no other exists")
 
 
-def _platforms(installed: Installation) -> Iterator[DoctorLine]:
-    """Check that gpufence does not deny the Pods that platforms bind to GPU nodes."""
-    for platform in installed.platforms:
-        yield warn(platform.problem, platform.remediation)
-
-
 _CHECKS: dict[str, Callable[[Installation], Iterable[DoctorLine]]] = {
     "Kubernetes": _version,
     "controller manager": _controller_manager,
@@ -253,7 +247,8 @@ _CHECKS: dict[str, Callable[[Installation], Iterable[DoctorLine]]] = {
     "exceptions": _exceptions,
     "nodes": _nodes,
     "node labels": _node_labels,
-    "GPU stack": _stack,
+    # Taints that keep a DaemonSet off GPU nodes, and drivers that publish for other nodes.
+    "GPU stack": lambda installed: _warnings(installed.stack),
     "rights": processes.may,
     "replicas": processes.replicas,
     "command line": processes.command_line,
@@ -271,5 +266,6 @@ _CHECKS: dict[str, Callable[[Installation], Iterable[DoctorLine]]] = {
     "namespace guard": registered.namespace_guard,
     "policy status": _policy_status,
     "exempt namespaces": _exempt_namespaces,
-    "platforms": _platforms,
+    # Pods that platforms bind to GPU nodes, where gpufence denies them.
+    "platforms": lambda installed: _warnings(installed.platforms),
 }
