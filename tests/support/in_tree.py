@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 from cases.loading import Case, cases_of_check, cases_of_mutation
 from controlplane.api import Api, ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
-from policies.api_servers import IN_TREE_RULES, literal, names_for, policy_data
 from policies.kubernetes.field_types import NameSet
 from policies.kubernetes.scheduling import Taint
 from policies.policy import Policy, Pool
@@ -79,7 +78,12 @@ class InTree:
 
     def objects(self) -> tuple[JSON, ...]:
         """Return the policies, each followed by its binding."""
-        return admission_policies(self.registered_policy, Registration(name=self.name))
+        objects = admission_policies(self.registered_policy, Registration(name=self.name))
+        for obj in objects:
+            if self._label and obj["kind"] == BINDING_KIND:
+                selected = {"objectSelector": {"matchLabels": self._label}}
+                obj["spec"]["matchResources"] = obj["spec"].get("matchResources", {}) | selected
+        return objects
 
     def create(self, obj: JSON, namespace: str = "default", user: str = "alice") -> Outcome:
         """Create the object as a dry run."""
@@ -137,66 +141,9 @@ def in_tree(
 def in_trees(cluster: ControlPlane, policies: Iterable[Policy]) -> Iterator[list[InTree]]:
     """Register the policies of several FencePolicies inside the block, and yield the lines."""
     lines = [InTree(cluster, policy, labeled=True) for policy in policies]
-    # An expression may have 100,000 characters.
-    parts = [lines[start : start + 16] for start in range(0, len(lines), 16)]
-    objects = (obj for part in parts for rule in IN_TREE_RULES for obj in _together(part, rule))
+    objects = [obj for line in lines for obj in line.objects()]
     with _registered(cluster.api, lines[-1].name, objects, forgotten=False):
         yield lines
-
-
-def _together(lines: Sequence[InTree], rule: str) -> Iterator[JSON]:
-    """Yield one policy with the data of several lines, and the bindings of these.
-
-    To compile the text of a rule takes the API server a quarter of a second. So it gets the data of
-    all lines at once, and takes those of the line that the label of an object names.
-    """
-    names, pools = {}, {}
-    text = shared = ""
-    for line in lines:
-        policy, name = line.registered_policy, f"{line.name}-{rule}"
-        own = [obj for obj in line.objects() if obj["metadata"]["name"] == name]
-        if not own:
-            continue
-        names[line.name], pools[line.name] = (
-            names_for(rule, policy),
-            policy_data(rule, policy, None),
-        )
-        if not text:
-            text, shared = json.dumps(own[0]), name
-        bound = {
-            "policyName": shared,
-            "matchResources": {
-                "namespaceSelector": own[0]["spec"]["matchConstraints"]["namespaceSelector"],
-                "objectSelector": {"matchLabels": {LABEL: line.name}},
-            },
-        }
-        yield {**own[1], "spec": own[1]["spec"] | bound}
-    for data in (names, pools):
-        text = text.replace(_quoted(literal(next(iter(data.values())))), _quoted(_chosen(data)))
-    combined = json.loads(text)
-    del combined["spec"]["matchConstraints"]["namespaceSelector"]
-    yield combined
-
-
-def _chosen(data: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a map in CEL: the data of the line that the label names. Equal parts stand once."""
-    parts = []
-    for key in next(iter(data.values())):
-        lines: dict[str, list[str]] = {}
-        for name, own in data.items():
-            lines.setdefault(literal(own[key]), []).append(name)
-        *others, last = lines
-        chosen = [
-            f'object.metadata.labels["{LABEL}"] in {json.dumps(lines[own])} ? dyn({own}) : '
-            for own in others
-        ]
-        parts.append(f'"{key}": {"".join(chosen)}dyn({last})')
-    return f"{{{', '.join(parts)}}}"
-
-
-def _quoted(text: str) -> str:
-    """Return the text as it stands in a string of JSON."""
-    return json.dumps(text)[1:-1]
 
 
 @contextmanager
