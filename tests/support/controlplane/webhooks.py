@@ -1,21 +1,16 @@
-"""Registers a webhook with an API server, from the sample manifest."""
+"""Webhooks at an API server: applied, called, and forgotten."""
 
 from __future__ import annotations
 
-import base64
 import re
-import string
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from controlplane.api import Api, ApiError
 from controlplane.poll import until
-from paths import PROJECT
 
 if TYPE_CHECKING:
     from controlplane.cluster import ControlPlane
@@ -35,33 +30,6 @@ GPU_POD = {
     },
 }
 """Because of its toleration, the API server never mutates it without a webhook."""
-TEMPLATE = PROJECT / "deploy" / "samples" / "webhook-configuration.yaml"
-
-
-def configurations(url: str, ca_pem: bytes) -> list[dict[str, Any]]:
-    """Return the mutating and the validating configuration for a webhook at `url`.
-
-    `url` is scheme, host and port: `https://127.0.0.1:9443`; `ca_pem` the CA of its
-    certificate.
-    """
-    return list(yaml.safe_load_all(render(url, ca_pem)))
-
-
-def render(url: str, ca_pem: bytes) -> str:
-    """Return the manifest with its placeholders filled in, as envsubst would print it."""
-    values = {"WEBHOOK_URL": url, "CA_BUNDLE": base64.b64encode(ca_pem).decode()}
-    return string.Template(TEMPLATE.read_text()).substitute(values)
-
-
-def register(cluster: ControlPlane, url: str, ca_pem: bytes) -> None:
-    """Apply both configurations in place of any older ones, and wait until they are active.
-
-    Raises:
-        TimeoutError: the API server does not reach the webhook; the message states the reason.
-    """
-    unregister(cluster)
-    apply(cluster.api, configurations(url, ca_pem))
-    wait_until_called(cluster)
 
 
 def apply(api: Api, wanted: Iterable[dict[str, Any]]) -> None:
