@@ -23,6 +23,7 @@ from cases.loading import Case, compiled
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.versions import CLAIMS
+from deciding import required
 from each import each
 from in_tree import (
     SETUP_USER,
@@ -482,14 +483,13 @@ def test_the_largest_pods_that_the_api_server_judges_stay_within_its_cost(
     control_plane: ControlPlane,
 ) -> None:
     away = {"key": PRESENT, "operator": "NotIn", "values": ["true"]}
-    terms = [
+    terms: list[JSON] = [
         {"matchExpressions": [away, {"key": f"l-{n}.example", "operator": "Exists"}]}
         for n in range(33)
     ]
     others = [{"key": f"key-{n}.example", "operator": "Exists"} for n in range(99)]
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     tolerating = spec_with(tolerations=[*others, KEY])
-    kept_off = {**tolerating, "affinity": {"nodeAffinity": required}}
+    kept_off = {**tolerating, **required(*terms)}
     with in_tree(control_plane, of_pools(10)) as line:
         assert line.create(pod(kept_off)).verdict == "accepted"
         outcome = line.create(pod(tolerating))
@@ -551,9 +551,7 @@ def test_a_pool_whose_label_has_any_value_is_selected_by_each_value(lines: Lines
         ([others, without[1]], "denied"),
         ([others, *without], "accepted"),
     ):
-        required = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
-        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-        obj = pod({**TRESPASSER["spec"], "affinity": affinity})
+        obj = pod({**TRESPASSER["spec"], **required({"matchExpressions": terms})})
         assert bool(enforced(obj, policy, Request(), Facts())) is (verdict == "denied")
         outcome = line.create(obj)
         assert outcome.verdict == verdict, outcome.message

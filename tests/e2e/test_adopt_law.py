@@ -29,6 +29,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.fence import following
 from controlplane.objects import node, taint
 from controlplane.versions import CLAIMS
+from deciding import required
 from policies.kubernetes.templates import find
 from running import run_here
 from specs import JSON, default_spec, fence_policy, policy_of
@@ -144,18 +145,10 @@ def pod_of(each: Sent) -> JSON | None:
 
 def of_daemon_set(its: JSON) -> JSON:
     """Return a Pod as the DaemonSet controller creates it for a node."""
-    owner = {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "name": "d",
-        "uid": "u",
-        "controller": True,
-    }
-    its["metadata"]["ownerReferences"] = [owner]
-    fields = [{"key": "metadata.name", "operator": "In", "values": ["gpu-1"]}]
-    required = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u"}
+    its["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
     affinity = its["spec"].setdefault("affinity", {})
-    affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": required}
+    affinity |= required("metadata.name In gpu-1")["affinity"]
     return its
 
 

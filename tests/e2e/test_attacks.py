@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from controlplane.api import Api
-from controlplane.objects import node, taint, workload
+from controlplane.objects import claim_template, node, taint, workload
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
+from deciding import required
 from deploy import kubelet
 from deploy.chart import NAMESPACE, RELEASE, Values
 from deploy.installation import Installation
@@ -34,7 +35,6 @@ TENANT = "tenant"
 PODS = f"/api/v1/namespaces/{TENANT}/pods"
 DRA = f"/apis/resource.k8s.io/v1/namespaces/{TENANT}"
 RBAC = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{TENANT}"
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 # A node that has joined a moment ago: GPU feature discovery has not labeled it yet.
 LATE = node("gpu-late", taints=[taint("nvidia.com/gpu", "present")])
@@ -99,16 +99,6 @@ def denial(api: Api, obj: JSON, path: str = PODS, method: str = "POST") -> str:
     return api.refusal(path, obj, method)
 
 
-def terms(*expressions: JSON) -> JSON:
-    """Return a required node affinity of one term for each expression."""
-    given = [{"matchExpressions": [each]} for each in expressions]
-    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": given}}}
-
-
-def requirement(key: str, operator: str, *values: str) -> JSON:
-    return {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
-
-
 HOST = "kubernetes.io/hostname"
 TYPE = "node.kubernetes.io/instance-type"
 PRESENT = "nvidia.com/gpu.present"
@@ -116,8 +106,8 @@ TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
 WILDCARD = {"operator": "Exists"}
 PRIVILEGED = {"securityContext": {"privileged": True}}
 ROOT = [{"name": "host", "hostPath": {"path": "/"}}]
-NOT_LABELED = terms(requirement(PRESENT, "NotIn", "true"))
-TO_COME = terms(requirement(HOST, "In", "one"), requirement(TYPE, "In", "p5.48xlarge"))
+NOT_LABELED = required(f"{PRESENT} NotIn true")
+TO_COME = required(f"{HOST} In one", f"{TYPE} In p5.48xlarge")
 
 SELECTING = "/var/run/nvidia-container-devices"
 PEEK: JSON = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
@@ -152,12 +142,12 @@ BY_RULE: dict[str, dict[str, JSON]] = {
             nodeSelector={HOST: "gpu-late"}, tolerations=[TOLERATION]
         ),
         "toleration and NotIn, which a node without its label accepts": pod(
-            tolerations=[TOLERATION], affinity=NOT_LABELED
+            tolerations=[TOLERATION], **NOT_LABELED
         ),
         "wildcard and NotIn, which a node without its label accepts": pod(
-            tolerations=[WILDCARD], affinity=NOT_LABELED
+            tolerations=[WILDCARD], **NOT_LABELED
         ),
-        "toleration, and a term for nodes to come": pod(tolerations=[TOLERATION], affinity=TO_COME),
+        "toleration, and a term for nodes to come": pod(tolerations=[TOLERATION], **TO_COME),
     },
     "missing-device": {
         "nodeName of a GPU node, with a device that it lacks": pod(
@@ -220,16 +210,9 @@ def agent(**spec: Any) -> JSON:
     return workload("DaemonSet", "attack", pod(tolerations=[WILDCARD], **spec)["spec"])
 
 
-ONE_NODE = [{"matchFields": [requirement("metadata.name", "In", "gpu")]}]
 AGENTS = {
-    "for one GPU node": (
-        agent(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": ONE_NODE}}}),
-        "pool-trespass",
-    ),
-    "for hosts of both kinds": (
-        agent(affinity=terms(requirement(HOST, "In", "gpu", "one"))),
-        "pool-trespass",
-    ),
+    "for one GPU node": (agent(**required("metadata.name In gpu")), "pool-trespass"),
+    "for hosts of both kinds": (agent(**required(f"{HOST} In gpu one")), "pool-trespass"),
     "with a priority of the system": (
         agent(priorityClassName="system-cluster-critical"),
         "system-priority",
@@ -248,7 +231,7 @@ def test_an_attack_of_a_daemon_set_is_denied(installed: Installation, alice: Api
 
     each(AGENTS, is_denied)
     # An agent of every node, which its author has not bound, is no attack, nor one of other hosts.
-    for obj in (agent(), agent(affinity=terms(requirement(HOST, "In", "one", "two")))):
+    for obj in (agent(), agent(**required(f"{HOST} In one two"))):
         assert denial(alice, obj, path.format(TENANT)) == ""
 
 
@@ -295,15 +278,6 @@ def test_parallel_large_reviews_are_denied_or_fail_closed(
     assert "the server responded with the status code" not in log
 
 
-def template(name: str, device_class: str) -> JSON:
-    return template_of(name, {"exactly": {"deviceClassName": device_class}})
-
-
-def template_of(name: str, request: JSON) -> JSON:
-    request = {"name": "gpu", **request}
-    return {"metadata": {"name": name}, "spec": {"spec": {"devices": {"requests": [request]}}}}
-
-
 def claiming(name: str, *, used: bool = True, **spec: Any) -> JSON:
     container = {"resources": {"claims": [{"name": "gpu"}]}} if used else {}
     entry = {"name": "gpu", "resourceClaimTemplateName": name}
@@ -313,11 +287,11 @@ def claiming(name: str, *, used: bool = True, **spec: Any) -> JSON:
 @CLAIMS
 def test_a_pod_of_a_replaced_claim_template_gets_no_toleration(alice: Api) -> None:
     path = f"{DRA}/resourceclaimtemplates"
-    alice.request("POST", path, template("swapped", "gpu.nvidia.com"))
+    alice.request("POST", path, claim_template("swapped", "gpu.nvidia.com"))
     gpu = alice.request("POST", f"{PODS}?dryRun=All", claiming("swapped"))
     assert any(each["key"] == "nvidia.com/gpu" for each in gpu["spec"]["tolerations"])
     alice.request("DELETE", f"{path}/swapped")
-    alice.request("POST", path, template("swapped", "none.example.com"))
+    alice.request("POST", path, claim_template("swapped", "none.example.com"))
     other = alice.request("POST", f"{PODS}?dryRun=All", claiming("swapped"))
     assert not any(each["key"] == "nvidia.com/gpu" for each in other["spec"]["tolerations"])
     assert "pool-trespass: " in denial(alice, claiming("swapped", tolerations=[TOLERATION]))
@@ -332,8 +306,8 @@ GPU_OR_NOT = [
 @CLAIMS
 def test_a_claim_never_justifies_the_variable(alice: Api) -> None:
     path = f"{DRA}/resourceclaimtemplates"
-    alice.request("POST", path, template("whole", "gpu.nvidia.com"))
-    alice.request("POST", path, template_of("either", {"firstAvailable": GPU_OR_NOT}))
+    alice.request("POST", path, claim_template("whole", "gpu.nvidia.com"))
+    alice.request("POST", path, claim_template("either", firstAvailable=GPU_OR_NOT))
     unknown, either, replaced = claiming("whole"), claiming("either"), claiming("whole")
     [use] = unknown["spec"]["containers"][0]["resources"]["claims"]
     use["request"] = "unknown"
@@ -346,7 +320,9 @@ def test_a_claim_never_justifies_the_variable(alice: Api) -> None:
 
 @CLAIMS
 def test_a_pod_with_an_unused_claim_is_denied(alice: Api) -> None:
-    alice.request("POST", f"{DRA}/resourceclaimtemplates", template("unused", "gpu.nvidia.com"))
+    alice.request(
+        "POST", f"{DRA}/resourceclaimtemplates", claim_template("unused", "gpu.nvidia.com")
+    )
     parked = claiming("unused", used=False, tolerations=[TOLERATION])
     assert "pool-trespass: " in denial(alice, parked)
     assert "unschedulable-gpu-pod: " in denial(alice, claiming("unused", used=False))
@@ -357,7 +333,7 @@ def test_a_privileged_debug_container_is_denied_after_claim_deletion(
     installed: Installation, alice: Api
 ) -> None:
     templates = f"{DRA}/resourceclaimtemplates"
-    alice.request("POST", templates, template("gone", "gpu.nvidia.com"))
+    alice.request("POST", templates, claim_template("gone", "gpu.nvidia.com"))
     made = alice.request("POST", PODS, claiming("gone"))
     path = f"{PODS}/{made['metadata']['name']}"
 

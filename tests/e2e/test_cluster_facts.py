@@ -12,7 +12,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.devices import DRA, device_class
 from controlplane.fence import following
 from controlplane.gpufence import Server
-from controlplane.objects import TOLERATION, node, pod, taint
+from controlplane.objects import TOLERATION, claim_template, node, pod, taint
 from controlplane.poll import until
 from controlplane.versions import CLAIMS, EXTENDED_RESOURCES
 from specs import JSON, default_spec
@@ -124,15 +124,9 @@ def test_node_changes_take_effect(control_plane: ControlPlane, namespace: str) -
 # Claims.
 
 
-CLAIM = {
-    "devices": {
-        "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}],
-    },
-}
-
-
 def create_claim(cluster: ControlPlane, namespace: str, name: str) -> None:
-    obj = {"metadata": {"name": name}, "spec": CLAIM}
+    spec = claim_template(name, "gpu.nvidia.com")["spec"]["spec"]
+    obj = {"metadata": {"name": name}, "spec": spec}
     cluster.api.request("POST", f"{DRA}/namespaces/{namespace}/resourceclaims", obj)
 
 

@@ -19,7 +19,7 @@ import yaml
 from controlplane.cluster import ControlPlane
 from controlplane.devices import DRA, SELECTOR, device_class, driver_devices
 from controlplane.fence import following
-from controlplane.objects import GPU_NODE, TOLERATION, pod
+from controlplane.objects import GPU_NODE, TOLERATION, claim_template, pod
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
 from controlplane.webhooks import ADMISSION
@@ -108,11 +108,7 @@ def test_the_pod_of_the_suite_without_a_device_is_denied_elsewhere(
 @CLAIMS
 def test_the_conformance_suite_creates_its_pods_with_claims(control_plane: ControlPlane) -> None:
     namespace = control_plane.create_namespace("ai-conformance-")
-    request = {"name": "single", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
-    template = {
-        "metadata": {"name": "template"},
-        "spec": {"spec": {"devices": {"requests": [request]}}},
-    }
+    template = claim_template("template", "gpu.nvidia.com")
     claim = {"name": "claim", "resourceClaimTemplateName": "template"}
     with ExitStack() as stack:
         stack.enter_context(driver_devices(control_plane, "gpu"))

@@ -9,6 +9,7 @@ from typing import Any
 from controlplane.cluster import ControlPlane
 from controlplane.fence import running
 from controlplane.objects import TOLERATION, workload
+from deciding import required
 from in_tree import in_tree, path_of
 from policies.shipped import shipped_policy
 from specs import JSON, default_spec
@@ -16,7 +17,6 @@ from specs import JSON, default_spec
 LINE = re.compile(r"^- (.*)$", re.MULTILINE)
 SENTENCE = re.compile(r"\S.*?(?:\. (?=[A-Z])|$)")
 GPU_LABEL = "nvidia.com/gpu.present"
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
 DEVICE = {"name": "device", "hostPath": {"path": "/dev/nvidia0"}}
 
@@ -51,16 +51,8 @@ def cron_job(of: JSON) -> JSON:
     }
 
 
-def affinity(*terms: JSON) -> JSON:
-    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [*terms]}}}
-
-
-def requires(key: str, *values: str) -> JSON:
-    operator = {"operator": "In", "values": [*values]} if values else {"operator": "Exists"}
-    return {"matchExpressions": [{"key": key, **operator}]}
-
-
 OTHER = {"key": "other", "operator": "Exists"}
+PRESENT = {"key": GPU_LABEL, "operator": "Exists"}
 DENIALS: tuple[JSON, ...] = (
     pod("toleration", tolerations=[TOLERATION]),
     pod("second-toleration", tolerations=[OTHER, TOLERATION]),
@@ -69,15 +61,15 @@ DENIALS: tuple[JSON, ...] = (
     pod("two-effects", tolerations=[TOLERATION, {**TOLERATION, "effect": "NoExecute"}]),
     pod("node-selector", nodeSelector={GPU_LABEL: "true"}),
     pod("node-selector-and-toleration", nodeSelector={GPU_LABEL: "true"}, tolerations=[TOLERATION]),
-    pod("affinity", affinity=affinity(requires(GPU_LABEL, "true"))),
+    pod("affinity", **required(f"{GPU_LABEL} In true")),
     pod(
         "two-terms",
-        affinity=affinity(requires("zone", "a"), requires(GPU_LABEL), requires(GPU_LABEL, "true")),
+        **required("zone In a", {"matchExpressions": [PRESENT]}, f"{GPU_LABEL} In true"),
     ),
     pod(
         "selector-and-terms",
         nodeSelector={GPU_LABEL: "true"},
-        affinity=affinity(requires("zone", "a"), requires("zone", "b")),
+        **required("zone In a", "zone In b"),
     ),
     pod("variable", {"env": [ALL]}),
     pod("second-container", {}, {"env": [{"name": "A", "value": "b"}, ALL]}),

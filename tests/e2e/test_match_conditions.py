@@ -23,6 +23,7 @@ from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.poll import until
 from controlplane.versions import CLAIMS, RESIZE
+from deciding import required
 from each import each
 from in_tree import create_runtime_class, kept_cases, path_of
 from laws.profile import live_law as law
@@ -331,15 +332,10 @@ def test_law_the_webhook_is_called_for_every_workload_with_findings(hook: Regist
 
 MAIN: JSON = {"name": "main", "image": "app"}
 ENV: JSON = {"env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def reaching(**spec: Any) -> JSON:
     return {"containers": [MAIN], **spec}
-
-
-def choosing(**term: Any) -> JSON:
-    return reaching(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}})
 
 
 SELECTED = "/var/run/nvidia-container-devices/all"
@@ -363,15 +359,13 @@ ALONE: dict[str, JSON] = {
         volumes=[{"name": "v", "hostPath": {"path": "/"}}],
     ),
     "a node by its name": reaching(nodeName="gpu-1"),
-    "a node by a field": choosing(
-        matchFields=[{"key": "metadata.name", "operator": "In", "values": ["gpu-1"]}]
-    ),
+    "a node by a field": reaching(**required("metadata.name In gpu-1")),
     "a node by another label": reaching(nodeSelector={"gpu-memory": "40"}),
     "a device of another vendor": reaching(
         containers=[{**MAIN, "resources": {"limits": {"google.com/tpu": "4"}}}]
     ),
-    "nodes by another label": choosing(
-        matchExpressions=[{"key": "gpu-memory", "operator": "Exists"}]
+    "nodes by another label": reaching(
+        **required({"matchExpressions": [{"key": "gpu-memory", "operator": "Exists"}]})
     ),
 }
 """Ways to reach for GPU nodes, each alone, besides the traits of Pods."""
@@ -607,12 +601,10 @@ def full(**more: int) -> JSON:
     def spread(entries: int, over: int) -> list[int]:
         return [entries // over + (n < entries % over) for n in range(over)]
 
-    required = {
-        "nodeSelectorTerms": [
-            {"matchExpressions": [{"key": f"l-{n}.example", "operator": "Exists"}] * size}
-            for n, size in enumerate(spread(count["expressions"], count["terms"]))
-        ]
-    }
+    terms: list[JSON] = [
+        {"matchExpressions": [{"key": f"l-{n}.example", "operator": "Exists"}] * size}
+        for n, size in enumerate(spread(count["expressions"], count["terms"]))
+    ]
     spec = {
         "automountServiceAccountToken": False,
         "containers": [
@@ -623,7 +615,7 @@ def full(**more: int) -> JSON:
             {"key": f"key-{n}.example", "operator": "Exists"} for n in range(count["tolerations"])
         ],
         "nodeSelector": {f"l-{n}.example": "a" for n in range(count["selector"])},
-        "affinity": {"nodeAffinity": {REQUIRED: required}},
+        **required(*terms),
         "volumes": [
             {
                 "name": f"v-{n}",

@@ -20,7 +20,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.devices import DRA, SELECTOR, device_class, driver_devices
 from controlplane.fence import following
 from controlplane.gpufence import Server
-from controlplane.objects import GPU_NODE, pod
+from controlplane.objects import GPU_NODE, claim_template, pod
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
 from each import each
@@ -217,12 +217,6 @@ def test_a_pod_that_another_webhook_changes_is_complete_or_denied(
 # Claims.
 
 
-def template(device_class: str) -> JSON:
-    exactly = {"deviceClassName": device_class}
-    spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
-    return {"metadata": {"name": "devices"}, "spec": {"spec": spec}}
-
-
 def hardened(**spec: Any) -> JSON:
     """Return a Pod that meets the profile by itself, with a container that claims nothing."""
     dropped = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
@@ -263,7 +257,7 @@ def test_a_pod_whose_claim_template_is_replaced_meanwhile_is_complete_or_denied(
     def replace_again_and_again() -> None:
         while not done.is_set():
             for name in ("gpu.nvidia.com", "nic.example.com"):
-                control_plane.api.request("POST", templates, template(name))
+                control_plane.api.request("POST", templates, claim_template("devices", name))
                 control_plane.api.request("DELETE", f"{templates}/devices")
 
     outcomes: Counter[str] = Counter()
@@ -305,8 +299,13 @@ def test_a_pod_of_a_named_node_needs_devices_of_its_claim_there(
     known = 'gpufence_cluster_objects{resource="nodes"}'
     with control_plane.nodes(GPU_NODE):
         until(lambda: server.metric(known) == 1, "the node to be known")
-        api.request("POST", f"{claims}/resourceclaimtemplates", template("gpu.nvidia.com"))
-        claim = {"metadata": {"name": "one"}, "spec": template("gpu.nvidia.com")["spec"]["spec"]}
+        api.request(
+            "POST", f"{claims}/resourceclaimtemplates", claim_template("devices", "gpu.nvidia.com")
+        )
+        claim = {
+            "metadata": {"name": "one"},
+            "spec": claim_template("devices", "gpu.nvidia.com")["spec"]["spec"],
+        }
         api.request("POST", f"{claims}/resourceclaims", claim)
         by_template = claiming(resourceClaimTemplateName="devices")
         by_name = claiming(resourceClaimName="one")
@@ -378,7 +377,7 @@ def test_an_ephemeral_container_of_a_pod_with_claims_gets_what_the_stored_pod_de
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/pods"
     templates = f"{DRA}/namespaces/{namespace}/resourceclaimtemplates"
-    control_plane.api.request("POST", templates, template("gpu.nvidia.com"))
+    control_plane.api.request("POST", templates, claim_template("devices", "gpu.nvidia.com"))
     obj = hardened()
     obj["metadata"] = {"name": "train"}
     control_plane.api.request("POST", path, obj)

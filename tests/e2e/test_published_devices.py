@@ -16,7 +16,7 @@ from controlplane.cluster import ControlPlane
 from controlplane.devices import DRA, DRIVER, device_class, driver_devices
 from controlplane.fence import following
 from controlplane.gpufence import Server
-from controlplane.objects import GPU_NODE, TOLERATION, node, pod, taint
+from controlplane.objects import GPU_NODE, TOLERATION, claim_template, node, pod, taint
 from controlplane.placing import Outcome, place
 from controlplane.poll import until
 from controlplane.versions import EXTENDED_RESOURCES, TAINT_RULES
@@ -93,11 +93,7 @@ def until_known(server: Server, name: str, count: int) -> None:
 
 def claim(cluster: ControlPlane, namespace: str, device_class: str) -> JSON:
     """Return the fields of a Pod that requests a device of the class by a claim template."""
-    request = {"name": "gpu", "exactly": {"deviceClassName": device_class}}
-    template = {
-        "metadata": {"name": f"one-{device_class}"},
-        "spec": {"spec": {"devices": {"requests": [request]}}},
-    }
+    template = claim_template(f"one-{device_class}", device_class)
     path = f"{DRA}/namespaces/{namespace}/resourceclaimtemplates"
     cluster.api.request("POST", path, template)
     return {"name": "gpu", "resourceClaimTemplateName": f"one-{device_class}"}

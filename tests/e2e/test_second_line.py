@@ -25,6 +25,7 @@ from controlplane.gpufence import Replica
 from controlplane.objects import GPU_NODE, node, taint, workload
 from controlplane.poll import until
 from controlplane.webhooks import in_tree_denial
+from deciding import required
 from each import each
 from policies.reach import CONTROLLER_MANAGER
 from release.release import NAME, Release, release
@@ -46,12 +47,6 @@ TOLERATING = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
 MAIN = {"name": "main", "image": "app"}
 ENV = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
 
-NOT_GPU = {"key": "nvidia.com/gpu.present", "operator": "NotIn", "values": ["true"]}
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-KEPT_OFF = {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [NOT_GPU]}]}}
-TYPED = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m7i"]}
-BY_TYPE = {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [TYPED]}]}}
-
 
 def spec(**fields: Any) -> JSON:
     return {"containers": [MAIN], **fields}
@@ -68,8 +63,8 @@ TRIED: dict[str, dict[str, JSON]] = {
             nodeSelector={"node.kubernetes.io/instance-type": "m7i.large"}
         ),
         "Pod with a host name": spec(nodeSelector={"kubernetes.io/hostname": "some-node"}),
-        "Pod with a node affinity": spec(affinity={"nodeAffinity": BY_TYPE}),
-        "Pod that keeps off GPU nodes": spec(affinity={"nodeAffinity": KEPT_OFF}),
+        "Pod with a node affinity": spec(**required("node.kubernetes.io/instance-type In m7i")),
+        "Pod that keeps off GPU nodes": spec(**required("nvidia.com/gpu.present NotIn true")),
         "hostPath of logs": spec(volumes=[{"name": "logs", "hostPath": {"path": "/var/log"}}]),
         "hostPath of another device": spec(
             volumes=[{"name": "fuse", "hostPath": {"path": "/dev/fuse"}}]

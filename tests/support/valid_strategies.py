@@ -9,6 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from deciding import required
 from policies.kubernetes.claims import IMPLICIT_RESOURCE_PREFIX
 from specs import JSON
 from strategies import pods
@@ -49,9 +50,7 @@ def valid_specs(draw: st.DrawFn, of: st.SearchStrategy[JSON] | None = None) -> J
     if labels := {k: v for k, v in (spec.get("nodeSelector") or {}).items() if v is not None}:
         fixed["nodeSelector"] = labels
     if terms := _terms(spec):
-        required = {"nodeSelectorTerms": terms}
-        node_affinity = {"requiredDuringSchedulingIgnoredDuringExecution": required}
-        fixed["affinity"] = {"nodeAffinity": node_affinity}
+        fixed |= required(*terms)
     if spec.get("nodeName"):
         fixed["nodeName"] = spec["nodeName"]
     volume: JSON | None = draw(

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from msgspec import to_builtins
 
+from deciding import required
 from each import each
 from oracle.driver import Oracle
 from policies.kubernetes.core_v1 import PodSpec, Requirement
@@ -42,7 +43,7 @@ def test_the_judge_agrees_with_the_scheduler_on_requirements(oracle: Oracle) -> 
     nodes = Nodes(("n", {} if value is None else {"a": value}) for value in values)
     for operator, listed in sorted(distinct, key=str):
         expression = {"key": "a", "operator": operator, "values": list(listed)}
-        agree(oracle, {"affinity": required([{"matchExpressions": [expression]}])}, nodes)
+        agree(oracle, required({"matchExpressions": [expression]}), nodes)
 
 
 def test_the_judge_agrees_with_the_scheduler_on_selections(oracle: Oracle) -> None:
@@ -54,7 +55,7 @@ def test_the_judge_agrees_with_the_scheduler_on_selections(oracle: Oracle) -> No
     for spec in selections(small=True, fields=True):
         agree(oracle, to_builtins(spec), nodes)
     for count in range(3):
-        agree(oracle, {"affinity": required([{"matchFields": []}] * count)}, nodes)
+        agree(oracle, required(*[{"matchFields": []}] * count), nodes)
 
 
 def test_the_judge_agrees_with_the_scheduler_on_tolerations(oracle: Oracle) -> None:
@@ -74,11 +75,6 @@ def test_the_judge_agrees_with_the_scheduler_on_tolerations(oracle: Oracle) -> N
 
 ODD: tuple[list[str], ...] = ([], ["5", "7"], ["a b"], ["-5"], ["x" * 64])
 """Values that a requirement may not have, with some operator."""
-
-
-def required(terms: list[dict[str, object]]) -> dict[str, object]:
-    wanted = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    return {"nodeAffinity": wanted}
 
 
 def agree(oracle: Oracle, spec: dict[str, object], nodes: Nodes) -> None:

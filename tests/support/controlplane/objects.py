@@ -93,6 +93,12 @@ def pod(devices: Mapping[str, Any] | None = None, name: str = "pod", **spec: Any
     return {"metadata": {"name": name}, "spec": {"containers": [container], **spec}}
 
 
+def claim_template(name: str, device_class: str = "", **fields: Any) -> dict[str, Any]:
+    """Return a ResourceClaimTemplate for one device of a class, or with other fields."""
+    wanted = {"name": "gpu", **(fields or {"exactly": {"deviceClassName": device_class}})}
+    return {"metadata": {"name": name}, "spec": {"spec": {"devices": {"requests": [wanted]}}}}
+
+
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 """What gpufence adds to a GPU Pod with the default policy."""
 GPU_NODE = node(

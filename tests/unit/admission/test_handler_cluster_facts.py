@@ -13,6 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from clusters import facts_of, gpu_node, named, node, policy
+from controlplane.objects import claim_template
 from fake_apiserver import (
     CLAIM_TEMPLATES,
     DEVICE_CLASSES,
@@ -29,24 +30,13 @@ from served import Hook, serve_policy
 from specs import JSON
 from webhook.serve.metrics.cluster import ClusterMetrics
 
-TEMPLATE = {
-    **named("one-gpu"),
-    "spec": {
-        "spec": {
-            "devices": {
-                "requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]
-            }
-        }
-    },
-}
-
 
 @pytest.fixture
 async def api() -> AsyncIterator[FakeApiServer]:
     api = FakeApiServer(NODES, DEVICE_CLASSES, RUNTIME_CLASSES, CLAIM_TEMPLATES)
     api.put(NODES, gpu_node("gpu-1"))
     api.put(NODES, node("plain-1"))
-    api.put(CLAIM_TEMPLATES, TEMPLATE)
+    api.put(CLAIM_TEMPLATES, claim_template("one-gpu", "gpu.nvidia.com"))
     await api.start()
     yield api
     await api.stop()

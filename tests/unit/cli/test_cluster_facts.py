@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from clusters import gpu_node, named, node
+from controlplane.objects import claim_template
 from fake_apiserver import (
     CLAIM_TEMPLATES,
     DEVICE_CLASSES,
@@ -51,14 +52,10 @@ def claiming(name: str, template: str, **spec: Any) -> JSON:
     return made
 
 
-def claim_template(name: str, device_class: str) -> JSON:
-    requests = [{"name": "gpu", "exactly": {"deviceClassName": device_class}}]
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name, "namespace": "ml"},
-        "spec": {"spec": {"devices": {"requests": requests}}},
-    }
+def template_file(name: str, device_class: str) -> JSON:
+    made = claim_template(name, device_class)
+    made["metadata"]["namespace"] = "ml"
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", **made}
 
 
 BOUND = pod("bound", nodeName="gpu-1")
@@ -190,7 +187,7 @@ def test_check_reads_nodes_and_referenced_claim_templates_from_the_cluster(
         claiming("train", "one-gpu"),
         claiming("unknown", "none"),
         claiming("here", "from-file"),
-        claim_template("from-file", "mig.nvidia.com"),
+        template_file("from-file", "mig.nvidia.com"),
     )
     outcome = gpufence("check", "-o", "json", *cluster, pods)
     assert verdicts(outcome) == {

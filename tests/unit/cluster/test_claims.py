@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from clusters import Counts, facts_of, named, policy
+from controlplane.objects import claim_template
 from fake_apiserver import CLAIM_TEMPLATES, CLAIMS, DEVICE_CLASSES, NODES, FakeApiServer, eventually
 from policies.facts import Facts, Request
 from policies.kubernetes.claims import Claim
@@ -286,11 +287,8 @@ async def test_a_template_that_is_older_than_the_pod_s_group_made_its_claim(
     lookups.api.serve(path)
     template = by_template("aged")
     lookups.api.put(path, pod_group(template))
-    devices = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}
-    aged = {
-        "metadata": {"name": "aged", "creationTimestamp": created},
-        "spec": {"spec": {"devices": devices}},
-    }
+    aged = claim_template("aged", "gpu.nvidia.com")
+    aged["metadata"]["creationTimestamp"] = created
     lookups.api.put(CLAIM_TEMPLATES, aged)
     facts = await lookups.cluster.facts_for(ML, Workload(in_group(template)), 2.0)
     assert (("ml", "aged") in facts.claim_templates) is is_resolved

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import deciding
-from deciding import GPU, TOLERATION
+from deciding import GPU, TOLERATION, required
 from policies.decision import Decision
 from policies.engine import decide
 from policies.facts import Facts, Request
@@ -70,15 +70,12 @@ def test_a_workflow_gpu_step_is_mutated_in_argo_template_fields() -> None:
 
 
 def test_a_gpu_step_merges_inherited_fields_with_added_fields() -> None:
-    zone = {"key": "zone", "operator": "In", "values": ["a"]}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [zone]}]}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
-    shared: JSON = {"affinity": {"nodeAffinity": required}, "tolerations": [{"key": "spot"}]}
+    shared: JSON = {**required("zone In a"), "tolerations": [{"key": "spot"}]}
     mutated = decided(workflow(GPU_STEP, STEP, **shared)).mutated
     trained, reported = mutated["spec"]["templates"]
     assert trained["tolerations"] == [{"key": "spot"}, TOLERATION]
-    required = trained["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    assert len(required["nodeSelectorTerms"][0]["matchExpressions"]) == 2
+    affinity = trained["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert len(affinity["nodeSelectorTerms"][0]["matchExpressions"]) == 2
     assert reported == STEP
     assert {key: mutated["spec"][key] for key in shared} == shared
 

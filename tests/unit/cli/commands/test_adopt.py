@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from deciding import required
 from fake_apiserver import NAMESPACES, NODES, FakeApiServer
 from policies.policy import Hardening
 from policies.shipped import DEFAULT
@@ -293,7 +294,6 @@ def discovered(gpufence: Run) -> str:
 
 WILDCARD, TAINT = {"operator": "Exists"}, {"key": "nvidia.com/gpu", "operator": "Exists"}
 CLUSTER_CRITICAL, NODE_CRITICAL = "system-cluster-critical", "system-node-critical"
-ELSEWHERE = {"key": "nvidia.com/gpu.present", "operator": "DoesNotExist"}
 AGENTS: dict[str, tuple[bool, JSON]] = {
     "monitoring/node-exporter": (True, {"priorityClassName": CLUSTER_CRITICAL}),
     "monitoring/collector": (True, {"priorityClassName": NODE_CRITICAL, "tolerations": [TAINT]}),
@@ -308,13 +308,7 @@ AGENTS: dict[str, tuple[bool, JSON]] = {
         False,
         {
             "priorityClassName": NODE_CRITICAL,
-            "affinity": {
-                "nodeAffinity": {
-                    "requiredDuringSchedulingIgnoredDuringExecution": {
-                        "nodeSelectorTerms": [{"matchExpressions": [ELSEWHERE]}]
-                    }
-                }
-            },
+            **required("nvidia.com/gpu.present DoesNotExist"),
         },
     ),
 }
