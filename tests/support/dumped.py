@@ -29,7 +29,7 @@ def device_class(name: str, driver: str, **spec: Any) -> JSON:
     }
 
 
-def resource_slice(driver: str, pool: str, **spec: Any) -> JSON:
+def resource_slice(driver: str, pool: str, /, **spec: Any) -> JSON:
     """Return a ResourceSlice with one device, unless ``spec`` has others."""
     return {
         "apiVersion": RESOURCE,

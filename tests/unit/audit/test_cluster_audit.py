@@ -10,6 +10,7 @@ from audit.fleet import LABELS, TAINT, pod_spec
 from audit.simulated import NODES, PATHS, TODAY, Cluster, Object, owned, pod, workload
 from cases.loading import policy_spec
 from controlplane.objects import node
+from dumped import resource_slice
 from policies.kubernetes.field_types import NameSet
 from policies.policy import ExceptionEntry
 from policies.shipped import shipped_policy
@@ -468,10 +469,9 @@ def driven() -> Cluster:
         made.serve("resource.k8s.io", "v1", kind, resource)
     made.add("Node", node("driven", taints=[TAINT]))
     made.add("DeviceClass", {"metadata": {"name": DRIVER}, "spec": {"extendedResourceName": GPU}})
-    pool = {"name": "driven", "generation": 1, "resourceSliceCount": 1}
     devices = [{"name": f"gpu-{number}"} for number in range(8)]
-    spec = {"driver": DRIVER, "nodeName": "driven", "pool": pool, "devices": devices}
-    made.add("ResourceSlice", {"metadata": {"name": "driven"}, "spec": spec})
+    offered = resource_slice(DRIVER, "driven", nodeName="driven", devices=devices)
+    made.add("ResourceSlice", offered)
     return made
 
 

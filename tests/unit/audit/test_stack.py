@@ -8,14 +8,13 @@ import pytest
 import yaml
 
 from clusters import node
+from dumped import device_class, manifests, resource_slice
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
 from policies.shipped import shipped_policy
 from running import Run
 from specs import JSON
 from webhook.cluster.files import state_of
-from webhook.documents.files import read_documents
-from webhook.documents.objects import read_objects
 from webhook.tools.audit.pools import node_findings, pool_states
 from webhook.tools.audit.stack import (
     classes_of_no_pool,
@@ -121,29 +120,11 @@ def test_discover_explains_why_nodes_have_neither_devices_nor_labels(gpufence: R
 
 
 def test_a_class_that_selects_devices_of_a_pool_and_is_in_none_is_found() -> None:
-    device_class = """
-apiVersion: resource.k8s.io/v1
-kind: DeviceClass
-metadata: {name: NAME}
-spec: {selectors: [{cel: {expression: device.driver == 'DRIVER'}}]}
-"""
-    objects = [
-        device_class.replace("NAME", name).replace("DRIVER", driver)
-        for name, driver in (
-            ("gpu.nvidia.com", "gpu.nvidia.com"),
-            ("team", "gpu.nvidia.com"),
-            ("nic", "nic.example.com"),
-        )
-    ]
-    for driver in ("gpu.nvidia.com", "nic.example.com"):
-        pool = {"name": driver, "generation": 1, "resourceSliceCount": 1}
-        spec = {"driver": driver, "nodeName": "gpu-1", "pool": pool, "devices": [{"name": "d"}]}
-        made = {"metadata": {"name": driver}, "spec": spec}
-        kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"}
-        objects.append(yaml.safe_dump({**kind, **made}))
-    manifests = [m for text in objects for d in read_documents("f", text) for m in read_objects(d)]
+    gpu, nic = "gpu.nvidia.com", "nic.example.com"
+    objects = [device_class(*names) for names in ((gpu, gpu), ("team", gpu), ("nic", nic))]
+    objects += [resource_slice(driver, driver, nodeName="gpu-1") for driver in (gpu, nic)]
     policy = shipped_policy()
-    [found] = classes_of_no_pool(policy, state_of(manifests, policy))
+    [found] = classes_of_no_pool(policy, state_of(manifests(objects), policy))
     assert found.problem.startswith("DeviceClass team selects devices of pool nvidia")
 
 

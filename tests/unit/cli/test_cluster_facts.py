@@ -12,6 +12,7 @@ import yaml
 
 from clusters import gpu_node, named, node
 from controlplane.objects import claim_template
+from dumped import node_pool
 from fake_apiserver import (
     CLAIM_TEMPLATES,
     DEVICE_CLASSES,
@@ -93,13 +94,7 @@ def test_a_request_that_a_node_pool_template_can_satisfy_has_no_finding(
     gpufence: Run, tmp_path: Path
 ) -> None:
     pods = write(tmp_path / "pods.yaml", requesting("large", {"nvidia.com/gpu": 16}))
-    template: JSON = {"metadata": {"labels": {"nvidia.com/gpu.present": "true"}}, "spec": {}}
-    node_pool = {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodePool",
-        "metadata": {"name": "gpu"},
-        "spec": {"template": template},
-    }
+    labels = {"nvidia.com/gpu.present": "true"}
     small = {"apiVersion": "v1", **gpu_node("gpu-1")}
 
     def reasons(*objects: JSON) -> list[str]:
@@ -108,10 +103,9 @@ def test_a_request_that_a_node_pool_template_can_satisfy_has_no_finding(
         return [finding["reason"] for finding in outcome.report["results"][0]["findings"]]
 
     assert "no node has enough devices" in reasons(small)
-    assert "no node has enough devices" not in reasons(small, node_pool)
+    assert "no node has enough devices" not in reasons(small, node_pool("gpu", labels))
     # The autoscaler adds no node if the template lacks the label that gpufence requires.
-    template["metadata"] = {}
-    assert "no node has enough devices" in reasons(small, node_pool)
+    assert "no node has enough devices" in reasons(small, node_pool("gpu", {}))
 
 
 def test_nodes_are_read_from_standard_input(gpufence: Run, tmp_path: Path) -> None:
@@ -370,19 +364,6 @@ def test_a_claim_that_cannot_be_looked_up_causes_a_warning(
     assert "Warning: 1 claim could not be looked up: not yours (HTTP 403)\nNote: " in outcome.err
 
 
-NODE_POOL: JSON = {
-    "apiVersion": "karpenter.sh/v1",
-    "kind": "NodePool",
-    "metadata": {"name": "gpu"},
-    "spec": {
-        "template": {
-            "metadata": {"labels": {"nvidia.com/gpu.present": "true"}},
-            "spec": {"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]},
-        }
-    },
-}
-
-
 @pytest.mark.parametrize("with_node", [True, False])
 def test_node_pools_answer_like_nodes(gpufence: Run, tmp_path: Path, with_node: bool) -> None:
     """What a NodePool does not say is unknown; a label that it does not promise is not met."""
@@ -391,7 +372,8 @@ def test_node_pools_answer_like_nodes(gpufence: Run, tmp_path: Path, with_node: 
     selecting["spec"]["nodeSelector"] = {"gpu": "a100x"}
     misspelt = requesting("misspelt", {"nvidia.com/mig-3g.40g": 1})
     nodes = as_kubectl_prints(*([gpu_node("gpu-1")] if with_node else []))
-    nodes["items"].append(NODE_POOL)
+    fenced = [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]
+    nodes["items"].append(node_pool("gpu", {"nvidia.com/gpu.present": "true"}, taints=fenced))
     (tmp_path / "nodes.json").write_text(json.dumps(nodes))
     expected = {
         "gpus": [],

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from clusters import gpu_node, node, policy
+from dumped import node_pool
 from policies.kubernetes.nodes import Node, Room
 from policies.kubernetes.quantity import NANOS
 from policies.kubernetes.scheduling import Taint
@@ -84,10 +85,8 @@ def test_the_newest_device_class_of_a_resource_wins_then_the_lower_name() -> Non
 def test_node_templates_follow_each_change() -> None:
     state = ClusterState(policy())
     store = state.template_stores[NODE_POOLS]
-    metadata = {"name": "gpu"}
     for labels in ({"a": "b"}, {"a": "c"}):
-        obj = {"metadata": metadata, "spec": {"template": {"metadata": {"labels": labels}}}}
-        put(state, {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", **obj})
+        put(state, node_pool("gpu", labels))
         [found] = state.templates
         assert found.labels == {**labels, "karpenter.sh/nodepool": "gpu"}
         assert state.facts(()).templates == (found,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import dumped
 from policies.kubernetes.node_templates import NodeTemplate
 from policies.kubernetes.nodes import Node, NodeIndex
 from policies.kubernetes.scheduling import Taint
@@ -32,17 +33,8 @@ def template(obj: JSON) -> NodeTemplate:
 
 def node_pool(*requirements: JSON, labels: JSON | None = None, **spec: Any) -> JSON:
     node_class = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
-    return {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodePool",
-        "metadata": {"name": "gpu"},
-        "spec": {
-            "template": {
-                "metadata": {"labels": labels or {}},
-                "spec": {"nodeClassRef": node_class, "requirements": requirements, **spec},
-            }
-        },
-    }
+    given = {"nodeClassRef": node_class, "requirements": requirements, **spec}
+    return dumped.node_pool("gpu", labels or {}, **given)
 
 
 def requirement(key: str, operator: str, *values: str) -> JSON:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dumped import resource_slice
 from policies.kubernetes.claims import Claim, least_of_host
 from policies.kubernetes.quantity import NANOS
 from specs import JSON
@@ -135,8 +136,6 @@ def test_a_claim_takes_cpus_of_its_node_as_its_devices_say(
         }
         for number, each in enumerate(takes)
     ]
-    pool = {"name": "pool", "generation": 1, "resourceSliceCount": 1}
-    slice_spec = {"driver": "cpus.example", "pool": pool, "nodeName": "node", "devices": devices}
-    put(state, obj("ResourceSlice", "cpus", slice_spec))
+    put(state, resource_slice("cpus.example", "pool", nodeName="node", devices=devices))
     known = state.offers.published.host_shares
     assert least_of_host(read_claim(spec(request_)), "cpu", 3, known) == cpus * NANOS

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import dumped
 from clusters import facts_of, node
 from fake_apiserver import DEVICE_CLASSES, NODES, RESOURCE_SLICES, FakeApiServer, eventually
 from policies.kubernetes.claims import implicit_resource
@@ -25,15 +26,8 @@ GPU, CLASS = "nvidia.com/gpu", f"deviceclass.resource.kubernetes.io/{DRIVER}"
 
 
 def device_class(*expressions: str, resource: str | None = GPU, name: str = DRIVER) -> JSON:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": name},
-        "spec": {
-            "extendedResourceName": resource,
-            "selectors": [{"cel": {"expression": each}} for each in expressions],
-        },
-    }
+    selectors = [{"cel": {"expression": each}} for each in expressions]
+    return dumped.device_class(name, DRIVER, extendedResourceName=resource, selectors=selectors)
 
 
 def gpu(number: int, **fields: Any) -> JSON:
@@ -48,18 +42,9 @@ def gpu(number: int, **fields: Any) -> JSON:
 
 
 def resource_slice(node_name: str = "n", count: int = 8, **spec: Any) -> JSON:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"{node_name}-{DRIVER}", "generateName": "n-"},
-        "spec": {
-            "driver": DRIVER,
-            "nodeName": node_name,
-            "pool": {"name": node_name, "generation": 1, "resourceSliceCount": 1},
-            "devices": [gpu(number) for number in range(count)],
-            **spec,
-        },
-    }
+    devices = [gpu(number) for number in range(count)]
+    given = {"nodeName": node_name, "devices": devices, **spec}
+    return dumped.resource_slice(DRIVER, node_name, **given)
 
 
 def state_of(*objects: JSON) -> ClusterState:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deciding import required
+from dumped import node_pool
 from fake_apiserver import NAMESPACES, NODES, FakeApiServer
 from policies.policy import Hardening
 from policies.shipped import DEFAULT
@@ -204,8 +205,7 @@ def test_a_finding_about_where_a_pod_runs_is_no_denial(gpufence: Run) -> None:
 
 
 def test_a_workload_that_selects_a_node_pool_that_is_gone_is_named(gpufence: Run) -> None:
-    template = {"metadata": {"labels": GPU_NODE["metadata"]["labels"]}, "spec": {}}
-    pool = obj("NodePool", "gpu", "karpenter.sh/v1", spec={"template": template})
+    pool = node_pool("gpu", GPU_NODE["metadata"]["labels"])
     gone = workload("none", "train")
     gone["metadata"]["namespace"] = "ml"
     gone["spec"]["template"]["spec"]["nodeSelector"] = {"karpenter.sh/nodepool": "gone"}
