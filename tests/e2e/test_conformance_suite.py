@@ -6,8 +6,6 @@ policy is that of the pages that tell how to run them.
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,7 +22,7 @@ from controlplane.poll import until
 from controlplane.versions import CLAIMS
 from controlplane.webhooks import ADMISSION
 from paths import PROJECT
-from release.recorder import Recorder
+from release.recorder import Patching
 from specs import JSON, default_spec
 
 GPU = "nvidia.com/gpu"
@@ -121,15 +119,15 @@ def test_the_conformance_suite_creates_its_pods_with_claims(control_plane: Contr
         assert "env" in made["spec"]["containers"][1]
 
 
-class Preflight(Recorder):
+class Preflight(Patching):
     """Answers as the webhook of Preflight does, with the checks and values of its chart."""
 
-    def response(self, request: JSON) -> JSON:
-        spec = request["object"]["spec"]
+    def patch(self, obj: JSON) -> list[JSON]:
+        spec = obj["spec"]
         amounts = [each["resources"].get("limits", {}) for each in spec["containers"]]
         devices = {GPU: max(int(each.get(GPU, 0)) for each in amounts)}
         if not devices[GPU]:
-            return {}
+            return []
         checks = [self._check(name, devices) for name in CHECKS]
         socket = {"path": "/var/run/nvsentinel", "type": "DirectoryOrCreate"}
         volume = {"name": "nvsentinel-socket", "hostPath": socket}
@@ -141,10 +139,7 @@ class Preflight(Recorder):
             patch.append({"op": "add", "path": "/spec/volumes", "value": [volume]})
         elif volume["name"] not in {each["name"] for each in spec["volumes"]}:
             patch.append({"op": "add", "path": "/spec/volumes/-", "value": volume})
-        return {
-            "patchType": "JSONPatch",
-            "patch": base64.b64encode(json.dumps(patch).encode()).decode(),
-        }
+        return patch
 
     def _check(self, name: str, devices: JSON) -> JSON:
         requests = {**devices, "cpu": "100m", "memory": "500Mi"}
@@ -166,20 +161,8 @@ def preflight(
     """Register the webhook of Preflight; API servers call configurations in the order of names."""
     directory.mkdir()
     path = f"{ADMISSION}/mutatingwebhookconfigurations"
-    rule = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"]}
     with Preflight(directory) as webhook:
-        bundle = base64.b64encode(webhook.authority).decode()
-        registered = {
-            "name": "preflight.nvsentinel.nvidia.com",
-            "clientConfig": {"url": f"{webhook.url}/mutate", "caBundle": bundle},
-            "admissionReviewVersions": ["v1"],
-            "sideEffects": "None",
-            "timeoutSeconds": 10,
-            "reinvocationPolicy": reinvocation,
-            "namespaceSelector": {"matchLabels": SELECTED},
-            "rules": [{**rule, "resources": ["pods"], "scope": "Namespaced"}],
-        }
-        cluster.api.request("POST", path, {"metadata": {"name": name}, "webhooks": [registered]})
+        cluster.api.request("POST", path, webhook.configuration(name, SELECTED, reinvocation))
         namespace = cluster.create_namespace("observed-", SELECTED)
         observed = f"/api/v1/namespaces/{namespace}/pods"
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
-import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,7 +22,7 @@ from controlplane.objects import GPU_NODE, claim_template, pod
 from controlplane.poll import until
 from controlplane.versions import CLAIMS
 from each import each
-from release.recorder import Recorder
+from release.recorder import Patching
 from specs import JSON, default_spec
 
 Change = Callable[[JSON], list[JSON]]
@@ -102,7 +100,7 @@ CHANGES: list[Change] = [
 ]
 
 
-class OtherWebhook(Recorder):
+class OtherWebhook(Patching):
     """Patches Pods, and notes their namespaces."""
 
     def __init__(self, directory: Path, change: Change) -> None:
@@ -110,11 +108,9 @@ class OtherWebhook(Recorder):
         self._change = change
         self.namespaces: set[str] = set()
 
-    def response(self, request: JSON) -> JSON:
-        self.namespaces.add(request["namespace"])
-        patch = self._change(request["object"])
-        encoded = base64.b64encode(json.dumps(patch).encode()).decode()
-        return {"patchType": "JSONPatch", "patch": encoded} if patch else {}
+    def patch(self, obj: JSON) -> list[JSON]:
+        self.namespaces.add(obj["metadata"]["namespace"])
+        return self._change(obj)
 
 
 @pytest.fixture(scope="module")
@@ -130,32 +126,14 @@ def spaces(
             for order in ORDERS:
                 namespace = found[change, order] = control_plane.create_namespace("others-")
                 stack.callback(control_plane.delete_workloads, namespace)
-                obj = configuration(other, namespace, order)
+                name, reinvocation = order
+                selected = {"kubernetes.io/metadata.name": namespace}
+                obj = other.configuration(f"{name}-{namespace}", selected, reinvocation)
                 path = f"{CONFIGURATIONS}/{obj['metadata']['name']}"
                 stack.callback(api.request, "DELETE", path)
                 api.request("POST", CONFIGURATIONS, obj)
                 until(partial(is_called, api, other, namespace), "the other webhook to be called")
         yield found
-
-
-def configuration(other: OtherWebhook, namespace: str, order: Order) -> JSON:
-    """Return the configuration of another webhook for the Pods of a namespace."""
-    name, reinvocation = order
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
-    webhook = {
-        "name": "other.example.com",
-        "clientConfig": {
-            "url": f"{other.url}/mutate",
-            "caBundle": base64.b64encode(other.authority).decode(),
-        },
-        "rules": [{**rule, "operations": ["CREATE"]}],
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-        "reinvocationPolicy": reinvocation,
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-        "failurePolicy": "Fail",
-    }
-    return {"metadata": {"name": f"{name}-{namespace}"}, "webhooks": [webhook]}
 
 
 def is_called(api: Api, other: OtherWebhook, namespace: str) -> bool:

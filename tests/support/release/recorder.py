@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import ssl
 import threading
@@ -70,3 +71,33 @@ class Recorder:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+
+class Patching(Recorder):
+    """The webhook of another product, which patches Pods."""
+
+    def patch(self, obj: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the JSON Patch for a Pod."""
+        raise NotImplementedError
+
+    def response(self, request: dict[str, Any]) -> dict[str, Any]:
+        patch = self.patch(request["object"])
+        encoded = base64.b64encode(json.dumps(patch).encode()).decode()
+        return {"patchType": "JSONPatch", "patch": encoded} if patch else {}
+
+    def configuration(
+        self, name: str, selected: dict[str, str], reinvocation: str
+    ) -> dict[str, Any]:
+        """Return a configuration for the Pods of namespaces with these labels."""
+        bundle = base64.b64encode(self.authority).decode()
+        rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+        webhook = {
+            "name": "other.example.com",
+            "clientConfig": {"url": f"{self.url}/mutate", "caBundle": bundle},
+            "rules": [{**rule, "operations": ["CREATE"]}],
+            "namespaceSelector": {"matchLabels": selected},
+            "reinvocationPolicy": reinvocation,
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }
+        return {"metadata": {"name": name}, "webhooks": [webhook]}
