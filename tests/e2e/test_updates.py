@@ -19,6 +19,7 @@ from controlplane.objects import GPU_NODE, TOLERATION, workload
 from controlplane.poll import until
 from controlplane.versions import RESIZE, SUSPENDED_JOBS
 from controlplane.webhooks import wait_until_called
+from deciding import required, term
 from each import each
 from specs import JSON
 
@@ -150,27 +151,18 @@ def is_gone(cluster: ControlPlane, path: str) -> bool:
     return False
 
 
-def requiring(*expressions: JSON) -> JSON:
-    terms = {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-
-
-IN_ZONE = {"key": ZONE, "operator": "In", "values": ["a"]}
-ON_GPU_NODES = {"key": PRESENT, "operator": "In", "values": ["true"]}
-OFF_GPU_NODES = {"key": PRESENT, "operator": "DoesNotExist"}
-
-
 # ------------------------------------------------------------------------------ scheduling gates
 
 
+[IN_ZONE] = term(f"{ZONE} In a")["matchExpressions"]
 NARROWED: dict[str, tuple[JSON, JSON]] = {
     "gpu-pod": ({"containers": [GPU_CONTAINER]}, {"nodeSelector": {PRESENT: "false"}}),
     "selector": ({}, {"nodeSelector": {PRESENT: "true"}}),
     "further-selector": ({"nodeSelector": {ZONE: "a"}}, {"nodeSelector": {PRESENT: "true"}}),
-    "affinity": ({}, {"affinity": requiring(ON_GPU_NODES)}),
+    "affinity": ({}, required(f"{PRESENT} In true")),
     "further-expression": (
-        {"affinity": requiring(IN_ZONE)},
-        {"affinity": requiring(IN_ZONE, ON_GPU_NODES)},
+        required({"matchExpressions": [IN_ZONE]}),
+        required({"matchExpressions": [IN_ZONE, *term(f"{PRESENT} In true")["matchExpressions"]]}),
     ),
     "gate-removed": ({}, {"nodeSelector": {PRESENT: "true"}, "schedulingGates": []}),
 }
@@ -188,16 +180,6 @@ def test_narrowing_a_gated_pod_to_gpu_nodes_is_denied(
             merge(control_plane, path, {"spec": narrowed})
 
     each(NARROWED, is_denied)
-
-
-def test_narrowing_a_gated_pod_to_plain_nodes_and_ungating_is_admitted(
-    control_plane: ControlPlane, space: Namespace
-) -> None:
-    path = space.pod(plain_spec(schedulingGates=GATE))
-    merge(control_plane, path, {"spec": {"nodeSelector": {ZONE: "a"}}})
-    merge(control_plane, path, {"spec": {"affinity": requiring(OFF_GPU_NODES)}})
-    changed = merge(control_plane, path, {"spec": {"schedulingGates": []}})
-    assert "schedulingGates" not in changed["spec"]
 
 
 def test_a_gpu_pod_whose_gate_is_removed_is_bound_to_a_gpu_node(
@@ -290,20 +272,6 @@ def test_updates_of_objects_that_are_being_deleted_are_admitted(
     until(lambda: all(is_gone(control_plane, path) for path in worse), "both objects to go")
 
 
-def test_the_finalizer_of_a_pod_that_violates_the_policy_can_be_removed(
-    control_plane: ControlPlane, fence: Fence, space: Namespace
-) -> None:
-    with lenient(fence):
-        path = space.pod(plain_spec(tolerations=[TOLERATION]), finalizers=[HOLD, f"{HOLD}-too"])
-    # Not before: the same Pod is denied now.
-    with pytest.raises(ApiError, match="pool-trespass"):
-        space.pod(plain_spec(tolerations=[TOLERATION]), "new")
-    merge(control_plane, path, {"metadata": {"finalizers": [HOLD]}})
-    control_plane.api.request("DELETE", path)
-    merge(control_plane, path, {"metadata": {"finalizers": None}})
-    until(lambda: is_gone(control_plane, path), "the Pod to go")
-
-
 def test_the_job_controller_can_release_pods_that_violate_the_policy(
     control_plane: ControlPlane, fence: Fence, space: Namespace
 ) -> None:
@@ -353,23 +321,6 @@ def test_a_violating_deployment_can_be_scaled_but_new_pods_are_denied(
     space.wait_for_pods(0)
 
 
-def test_a_fixed_template_is_rolled_out(
-    control_plane: ControlPlane, space: Namespace, old_deployment: str
-) -> None:
-    [old] = space.pods()
-    mended = {"spec": {"template": {"spec": {"tolerations": None}}}}
-    merge(control_plane, old_deployment, mended)
-
-    def rolled_out() -> bool:
-        pods = space.pods()
-        return len(pods) == 1 and pods[0]["metadata"]["uid"] != old["metadata"]["uid"]
-
-    until(rolled_out, "the new Pod in place of the old one")
-    [new] = space.pods()
-    assert TOLERATION in old["spec"]["tolerations"]
-    assert TOLERATION not in new["spec"]["tolerations"]
-
-
 def test_a_new_image_in_a_violating_template_warns_and_the_rollout_fails(
     control_plane: ControlPlane, space: Namespace, old_deployment: str
 ) -> None:
@@ -397,18 +348,6 @@ def requesting(count: int) -> JSON:
     devices = {"limits": {GPU: str(count)}, "requests": {GPU: str(count)}}
     containers = [{"name": "train", "resources": devices}]
     return {"spec": {"template": {"spec": {"containers": containers}}}}
-
-
-@SUSPENDED_JOBS
-def test_removing_devices_from_a_suspended_job_with_a_toleration_is_denied(
-    control_plane: ControlPlane, space: Namespace
-) -> None:
-    job = suspended_job(space, gpu_spec(tolerations=[TOLERATION]))
-    strategic(control_plane, job, requesting(2))
-    with pytest.raises(ApiError, match="lets the Pod run on GPU nodes"):
-        strategic(control_plane, job, requesting(0))
-    container = get(control_plane, job)["spec"]["template"]["spec"]["containers"][0]
-    assert container["resources"]["limits"][GPU] == "2"
 
 
 @SUSPENDED_JOBS
