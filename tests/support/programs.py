@@ -9,7 +9,6 @@ of one test, and its progress must be visible.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,11 +85,23 @@ def program(config: pytest.Config, name: str) -> Any:
     return result
 
 
-@pytest.fixture(scope="session")
-def go_toolchain(pytestconfig: pytest.Config) -> Path:
-    """The `go` command that builds the programs."""
-    path: Path = program(pytestconfig, "go_toolchain")
-    return path
+def _provided(name: str) -> Any:
+    """Return a fixture that is what was found."""
+    return pytest.fixture(scope="session", name=name)(
+        lambda pytestconfig: program(pytestconfig, name)
+    )
+
+
+_go = _provided("go_toolchain")
+"""The `go` command that builds the programs."""
+_kustomize = _provided("kustomize")
+"""The real kustomize (see deploy.kustomize)."""
+_wheels = _provided("wheels")
+"""The variables with which pip installs downloaded wheels (see deploy.wheels)."""
+_promql = _provided("promql_parser")
+"""Prometheus' own parser (see deploy.promql)."""
+_testdata = _provided("official_testdata")
+"""The directory of the official Pod Security fixtures (see oracle.pod_security_fixtures)."""
 
 
 @pytest.fixture(scope="session")
@@ -99,39 +110,11 @@ def helm(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) 
     return chart.Helm(program(pytestconfig, "helm"), tmp_path_factory.mktemp("helm"))
 
 
-@pytest.fixture(scope="session", name="kustomize")
-def _kustomize(pytestconfig: pytest.Config) -> Path:
-    """The real kustomize (see deploy.kustomize)."""
-    path: Path = program(pytestconfig, "kustomize")
-    return path
-
-
-@pytest.fixture(scope="session")
-def wheels(pytestconfig: pytest.Config) -> dict[str, str]:
-    """The variables with which pip installs downloaded wheels (see deploy.wheels)."""
-    variables: dict[str, str] = program(pytestconfig, "wheels")
-    return variables
-
-
-@pytest.fixture(scope="session")
-def promql_parser(pytestconfig: pytest.Config) -> Path:
-    """Prometheus' own parser (see deploy.promql)."""
-    path: Path = program(pytestconfig, "promql_parser")
-    return path
-
-
 @pytest.fixture(scope="session")
 def oracle(pytestconfig: pytest.Config) -> Iterator[Oracle]:
     """Kubernetes' own code, in one process for the whole session."""
     with Oracle([program(pytestconfig, "oracle")]) as running:
         yield running
-
-
-@pytest.fixture(scope="session")
-def official_testdata(pytestconfig: pytest.Config) -> Path:
-    """The directory of the official Pod Security fixtures (see oracle.pod_security_fixtures)."""
-    path: Path = program(pytestconfig, "official_testdata")
-    return path
 
 
 @pytest.fixture(scope="session")

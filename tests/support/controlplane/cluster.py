@@ -24,7 +24,6 @@ from controlplane.process import Process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from types import TracebackType
 
 ENVIRON = {"GOGC": "300", "GOMAXPROCS": "1"}
 """Collect garbage less often: saves a fifth of the CPU time, for 200 MiB. Run on one core: saves up
@@ -286,12 +285,7 @@ class ControlPlane:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _process(self, name: str, flags: Sequence[str]) -> Process:

@@ -36,7 +36,7 @@ class _Gpufence:
         directory: Path,
         arguments: Sequence[str | Path],
         *,
-        command: Sequence[str | Path],
+        command: Sequence[str | Path] = QUICK,
         enter: Callable[[], None] | None = None,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -115,33 +115,19 @@ class _Gpufence:
 class Controller(_Gpufence):
     """`gpufence controller`; `flags` are arguments in addition to its address."""
 
-    def __init__(
-        self,
-        directory: Path,
-        flags: Sequence[str | Path],
-        *,
-        command: Sequence[str | Path] = QUICK,
-        enter: Callable[[], None] | None = None,
-    ) -> None:
-        super().__init__(directory, ["controller", *flags], command=command, enter=enter)
+    def __init__(self, directory: Path, flags: Sequence[str | Path], **options: Any) -> None:
+        super().__init__(directory, ["controller", *flags], **options)
 
 
 class Replica(_Gpufence):
     """`gpufence serve` with ports of its own; `flags` are arguments in addition to its address."""
 
-    def __init__(
-        self,
-        directory: Path,
-        flags: Sequence[str | Path],
-        *,
-        command: Sequence[str | Path] = QUICK,
-        enter: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, directory: Path, flags: Sequence[str | Path], **options: Any) -> None:
         [self.port] = free_ports(1)
         self.url = f"https://{HOST}:{self.port}"
         """Scheme, host and port, as an API server calls it."""
         arguments = ["serve", "--port", str(self.port), *flags]
-        super().__init__(directory, arguments, command=command, enter=enter)
+        super().__init__(directory, arguments, **options)
 
     def certificate(self, ca: bytes) -> x509.Certificate:
         """Return the certificate that it serves to a client that trusts only `ca` (PEM).

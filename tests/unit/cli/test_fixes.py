@@ -31,30 +31,21 @@ TRAINING = manifest("""
           restartPolicy: Never
     """)
 
-FIXED_TRAINING = manifest("""
-    # a training Job
-    apiVersion: batch/v1
-    kind: Job
-    metadata: {name: train}   # the name
-    spec:
-      template:
-        spec:
-          containers:
-          # the only one
-          - name: train
-            image: 'pytorch:26.01'
-            resources:
-              limits: {nvidia.com/gpu: "8"}   # eight
-            volumeMounts:
-            - name: shm
-              mountPath: /dev/shm
-
-          restartPolicy: Never
-          volumes:
-          - name: shm
-            emptyDir:
-              medium: Memory
-    """)
+FIXED_TRAINING = TRAINING.replace("nvidia.com/gpus", "nvidia.com/gpu")
+FIXED_TRAINING = FIXED_TRAINING.replace(
+    "# eight\n",
+    """# eight
+        volumeMounts:
+        - name: shm
+          mountPath: /dev/shm
+""",
+)
+FIXED_TRAINING += """\
+      volumes:
+      - name: shm
+        emptyDir:
+          medium: Memory
+"""
 
 
 def pod(spec: str, kind: str = "Pod") -> str:
