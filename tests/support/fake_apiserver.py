@@ -97,7 +97,6 @@ class FakeApiServer:
         self.admit: Callable[[JSON], JSON] = lambda obj: obj
         """Mutates each object that is written, as other admission plugins do."""
         self._served = {*served, *KINDS.values()}
-        self._listed: tuple[object, list[JSON]] = (None, [])
         self._history: list[tuple[int, str, str, JSON]] = []
         self._version = 100
         self._oldest = 0
@@ -350,18 +349,14 @@ class FakeApiServer:
         return {"kind": "List", "metadata": metadata, "items": objects[offset:end]}
 
     def _of(self, collection: str, fields: str, labels: str) -> list[JSON]:
-        """Return the selected objects of a collection, cached for the pages of a list."""
-        key = collection, fields, labels, self._version, len(self.objects)
-        if self._listed[0] != key:
-            selected = [
-                obj
-                for path, obj in self.objects.items()
-                if collection in _collections_of(path)
-                and _is_selected(obj, fields)
-                and (not labels or _is_labeled(obj, labels))
-            ]
-            self._listed = key, selected
-        return self._listed[1]
+        """Return the selected objects of a collection."""
+        return [
+            obj
+            for path, obj in self.objects.items()
+            if collection in _collections_of(path)
+            and _is_selected(obj, fields)
+            and (not labels or _is_labeled(obj, labels))
+        ]
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         since = int(request.query["resourceVersion"])

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from controlplane import binaries, cache, toolchain
 from controlplane.errors import ControlPlaneError
-from controlplane.gobuild import ENVIRONMENT, GoModule
+from controlplane.gobuild import GoModule, run
 from paths import PROJECT
 
 KUBERNETES = "k8s.io/kubernetes"
@@ -67,7 +67,7 @@ def _write(directory: Path, version: str) -> None:
     go = binaries.go()
     directory.mkdir(parents=True)
     download = ["mod", "download", "-json", f"{KUBERNETES}@{version}"]
-    own = Path(json.loads(_go(go, directory, *download))["GoMod"]).read_text()
+    own = Path(json.loads(run(go, directory, *download))["GoMod"]).read_text()
     staging = re.findall(r"(?m)^\s+(k8s\.io/\S+) => \./staging/", own)
     released = version.replace("v1.", "v0.", 1)
     minor = ".".join(map(str, toolchain.go_version(go)[:2]))
@@ -79,21 +79,7 @@ def _write(directory: Path, version: str) -> None:
         replaced="\n".join(f"\t{name} => {name} {released}" for name in staging),
     )
     (directory / "go.mod").write_text(text)
-    _go(go, directory, "mod", "tidy")
-
-
-def _go(go: Path, directory: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [go, *arguments],
-        cwd=directory,
-        env=os.environ | ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise ControlPlaneError(f"go {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
-    return done.stdout
+    run(go, directory, "mod", "tidy")
 
 
 def main(arguments: list[str]) -> int:

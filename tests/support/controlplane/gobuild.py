@@ -137,6 +137,28 @@ def program(name: str, directory: Path, package: str, what: str, ldflags: str = 
     return module.binaries([name], cache.root().with_name(name))[name]
 
 
+def run(go: Path, directory: Path, *arguments: str) -> str:
+    """Run Go in the directory of a module, and return what it prints.
+
+    Raises:
+        ControlPlaneError: it failed.
+    """
+    done = subprocess.run(
+        [go, *arguments],
+        cwd=directory,
+        env=os.environ | ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ControlPlaneError(
+            f"go {' '.join(arguments)} failed:\n{done.stdout}{done.stderr}"
+            "If a module could not be downloaded, give Go a way to it (see `go help goproxy`)."
+        )
+    return done.stdout
+
+
 def is_pin(path: Path) -> bool:
     return path.name in {"go.mod", "go.sum"}
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 from controlplane import binaries, cache
 from controlplane.errors import ControlPlaneError
-from controlplane.gobuild import ENVIRONMENT, program
+from controlplane.gobuild import program, run
 from oracle import pod_security_fixtures
 
 HERE = Path(__file__).parent
@@ -57,17 +55,4 @@ def _pinned(name: str) -> str:
 
 def _fetch(name: str) -> Path:
     """Return the directory of a module of go.mod, downloaded if necessary."""
-    completed = subprocess.run(
-        [binaries.go(), "mod", "download", "-json", name],
-        cwd=HERE,
-        env=os.environ | ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if completed.returncode:
-        raise ControlPlaneError(
-            f"The Go module {name} could not be downloaded:\n{completed.stdout}{completed.stderr}"
-            "Give Go a way to it (see `go help goproxy`)."
-        )
-    return Path(json.loads(completed.stdout)["Dir"])
+    return Path(json.loads(run(binaries.go(), HERE, "mod", "download", "-json", name))["Dir"])
