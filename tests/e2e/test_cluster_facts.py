@@ -101,26 +101,6 @@ def test_a_gpu_pod_runs_on_a_node_with_the_labels_of_another_cluster(
     until(lambda: known_nodes(server) == 0, "gpufence to know that it is gone")
 
 
-def test_node_changes_take_effect(control_plane: ControlPlane, namespace: str) -> None:
-    bound = pod(nodeName="late")
-
-    def is_refused() -> bool:
-        return "binds the Pod to GPU node" in refusal(control_plane, namespace, bound)
-
-    assert not is_refused(), "there is no such node yet"
-    path = "/api/v1/nodes/late"
-    late = node("late", labels={PRESENT: "true"})
-    with control_plane.nodes(late):
-        until(is_refused, "the new node to be known")
-        unlabel = {"metadata": {"labels": {PRESENT: None}}}
-        control_plane.api.request("PATCH", path, unlabel, "application/merge-patch+json")
-        until(lambda: not is_refused(), "the label to be gone")
-        label = {"metadata": {"labels": {PRESENT: "true"}}}
-        control_plane.api.request("PATCH", path, label, "application/merge-patch+json")
-        until(is_refused, "the label to be back")
-    until(lambda: not is_refused(), "the node to be gone")
-
-
 # Claims.
 
 
