@@ -10,10 +10,10 @@ import pytest
 from clusters import node
 from fake_apiserver import NODES, FakeApiServer, FakeKubeApi
 from policies.kubernetes.objects import JSONObject
-from policies.shipped import DEFAULT, shipped_policy
+from policies.shipped import DEFAULT
 from specs import default_spec, fence_policy
 from webhook.active_policy import PATH
-from webhook.controller.text.objects import FENCE_POLICY, Registration, configurations
+from webhook.controller.text.objects import FENCE_POLICY
 from webhook.registered import KINDS
 from webhook.tools.cli.commands.doctor import read_arguments, read_replica
 from webhook.tools.doctor import DoctorLine, checks, trials
@@ -32,17 +32,15 @@ REPLICA, CONTROLLER = ({"name": "gpufence", "args": arguments} for arguments in 
 def diagnose(
     replica: JSONObject = REPLICA,
     controller: JSONObject | None = CONTROLLER,
-    registered: Registration | None = None,
     **options: Any,
 ) -> list[DoctorLine]:
     containers = None if controller is None else [controller]
-    return diagnose_containers([replica], containers, registered, **options)
+    return diagnose_containers([replica], containers, **options)
 
 
 def diagnose_containers(
     replica: list[JSONObject],
     controller: list[JSONObject] | None = None,
-    registered: Registration | None = None,
     try_in: str = "default",
 ) -> list[DoctorLine]:
     api = FakeKubeApi(FakeApiServer(NODES))
@@ -52,9 +50,6 @@ def diagnose_containers(
                 "spec": {"replicas": 2, "template": {"spec": {"containers": containers}}},
                 "status": {"readyReplicas": 2},
             }
-    if registered is not None:
-        for each in configurations(shipped_policy(), registered):
-            api.objects[f"{KINDS[each['kind']]}/gpufence"] = each
     return asyncio.run(diagnose_release(api, try_in))
 
 
