@@ -64,31 +64,23 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
         )
 
         @cache
-        def metadata(namespace: str) -> JSONObject:
+        def read(path: str) -> JSONObject:
+            """Return an object, or nothing if there is none, or the account may not read it."""
             try:
-                found = runner.run(connection.read(f"{NAMESPACES.path}/{namespace}"))
+                return runner.run(connection.read(path)) or {}
             except ApiError as error:
                 if error.status != FORBIDDEN:
                     raise
-                found = None
-            return found["metadata"] if found else {}
+                return {}
 
-        @cache
         def listed(namespace: str, kind: str) -> list[tuple[str, JSONObject]]:
-            path = f"{NAMESPACES.path}/{namespace}/{kind.lower()}s"
-            try:
-                found = runner.run(connection.read(path))
-            except ApiError as error:
-                if error.status != FORBIDDEN:
-                    raise
-                found = None
-            items = (found or {}).get("items") or ()
+            items = read(f"{NAMESPACES.path}/{namespace}/{kind.lower()}s").get("items") or ()
             return [(namespace, {**item, "kind": kind}) for item in items]
 
         def complete(request: Request, facts: Facts, obj: JSONObject) -> Facts:
             known = runner.run(cluster.facts_for(request, workload(obj, policy), _SECONDS))
             inside = request.namespace
-            live = metadata(inside)
+            live = read(f"{NAMESPACES.path}/{inside}").get("metadata") or {}
             labels = known.namespace_labels
             if labels is None and live:
                 # A replica knows labels only if a pool needs them.

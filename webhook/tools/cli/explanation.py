@@ -7,7 +7,7 @@ Pods hold do not.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 
 from msgspec import structs
 
@@ -57,7 +57,7 @@ def report(terminal: Terminal, results: Iterable[Result], policy: Policy) -> Ite
         unjudged = unjudged_text(terminal, decision)
         yield unjudged
         if decision.has_template:
-            yield from _object(terminal, result, decision, policy)
+            yield from _object(terminal, result, policy)
         elif result.error is None and not unjudged:
             yield terminal.line("gpufence finds no pod template in it.", style=DIM, indent=2)
 
@@ -95,33 +95,34 @@ def _section(terminal: Terminal, title: str, sentences: Iterable[str]) -> Iterat
         yield terminal.line(sentence, 6 if isinstance(sentence, _Detail) else 4)
 
 
-def _object(
-    terminal: Terminal, result: Result, decision: Decision, policy: Policy
-) -> Iterator[str]:
+def _object(terminal: Terminal, result: Result, policy: Policy) -> Iterator[str]:
+    decision = result.decision
     templates = list(_templates(result, decision, policy))
-    several = len(templates) > 1
+
+    def of(title: str, pod: Pod) -> str:
+        """Return the title of a section; of several Pods, it names the Pod."""
+        return f"{title} (Pod at {pod.at('spec')})" if len(templates) > 1 else title
+
     for template in templates:
-        where = f" (Pod at {template.written.at('spec')})" if several else ""
         what = "is a GPU Pod" if template.context.device_requests else "is not a GPU Pod"
         why = _why(template.written, template.context)
-        yield from _section(terminal, f"Why it {what}{where}", why)
+        yield from _section(terminal, of(f"Why it {what}", template.written), why)
     if decision.exemption:
         yield from _section(terminal, "Checks", [f"Exempt from every rule: {decision.exemption}."])
         return
     for template in templates:
         if template.context.device_requests:
-            where = f" (Pod at {template.written.at('spec')})" if several else ""
-            yield from _section(terminal, f"Hardening{where}", _hardening(template.context))
+            title = of("Hardening", template.written)
+            yield from _section(terminal, title, _hardening(template.context))
     actions = policy.actions_in(result.request.namespace, result.facts.namespace_labels)
     yield from _mutations(terminal, decision, templates, actions)
     for template in templates:
-        where = f" (Pod at {template.created.at('spec')})" if several else ""
         fit = _scheduling(template.placed, template.context)
-        yield from _section(terminal, f"Scheduling{where}", fit)
+        yield from _section(terminal, of("Scheduling", template.created), fit)
         if result.facts.nodes is None and template.context.requested_pools:
             hint = "To see which nodes fit, add --nodes or --cluster."
             yield terminal.line(hint, style=DIM, indent=4)
-    yield from _checks(terminal, result, decision, actions)
+    yield from _checks(terminal, result, actions)
     for exception in _exceptions(result, policy):
         yield terminal.line(exception, indent=4)
 
@@ -209,8 +210,8 @@ def _hardening(context: Context) -> Iterator[str]:
         ):
             places[f"overrides[{index}]"] = each.hardening or Hardening()
     found: dict[str, list[str]] = {}
-    for name in (each.name for each in fields(Hardening)):
-        if (value := getattr(context.hardening.settings, name)) is not None:
+    for name, value in asdict(context.hardening.settings).items():
+        if value is not None:
             # Of several pools, or by unknown labels, the last place is not always the one.
             of_name = [place for place, own in places.items() if getattr(own, name) == value]
             shown = "false" if value is False else value
@@ -221,10 +222,7 @@ def _hardening(context: Context) -> Iterator[str]:
 
 
 def _mutations(
-    terminal: Terminal,
-    decision: Decision,
-    templates: Sequence[_Template],
-    actions: Actions,
+    terminal: Terminal, decision: Decision, templates: Sequence[_Template], actions: Actions
 ) -> Iterator[str]:
     yield terminal.line("Mutations", 2, BOLD)
     done: set[str] = set()
@@ -315,8 +313,9 @@ def _obstacles(pod: Pod, node: Node, needed: Mapping[str, int]) -> Iterator[str]
         yield "the Pod's node selection excludes it"
     if (taint := _untolerated(pod, node.taints)) is not None:
         yield f"the Pod does not tolerate its taint {taint}"
-    for resource, offered in _shortages(node, needed):
-        yield f"it has {offered} {resource}, and the Pod needs {needed[resource]}"
+    for resource, count in needed.items():
+        if (offered := node.offers.get(resource, 0)) < count:
+            yield f"it has {offered} {resource}, and the Pod needs {count}"
 
 
 def _untolerated(pod: Pod, taints: tuple[Taint, ...]) -> Taint | None:
@@ -346,21 +345,19 @@ def _names(names: Sequence[str]) -> str:
     return f"{listed} and {more} more" if more > 0 else listed
 
 
-def _checks(
-    terminal: Terminal, result: Result, decision: Decision, actions: Actions
-) -> Iterator[str]:
+def _checks(terminal: Terminal, result: Result, actions: Actions) -> Iterator[str]:
+    decision = result.decision
     yield terminal.line("Checks", 2, BOLD)
     for finding in decision.findings:
         yield finding_text(terminal, result, finding, 4)
     for finding in decision.excepted:
         yield terminal.line(f"excepted  {finding.rule}  {finding.message}", style=DIM, indent=4)
     failed = {finding.rule for finding in (*decision.findings, *decision.excepted)}
-    is_gpu_pod = bool(decision.pools)
     quiet: dict[str, list[str]] = {}
     for check in CHECKS:
         if actions[check.id] == "off":
             quiet.setdefault("Off in the policy", []).append(check.id)
-        elif check.pods == "gpu" and not is_gpu_pod:
+        elif check.pods == "gpu" and not decision.pools:
             quiet.setdefault("For GPU Pods only", []).append(check.id)
         elif check.id not in failed:
             quiet.setdefault("No findings", []).append(check.id)
@@ -380,11 +377,3 @@ def _exceptions(result: Result, policy: Policy) -> Iterator[str]:
             state = "expired on" if entry.has_expired(result.request.today) else "expires on"
             until = f", {state} {entry.expires}" if entry.expires else ""
             yield f"Exception in the policy for {rules}{until}: {entry.reason}"
-
-
-def _shortages(node: Node, needed: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Yield each resource that the node offers too few of, and the number that it offers."""
-    offered = node.offers
-    for resource, count in needed.items():
-        if offered.get(resource, 0) < count:
-            yield resource, offered.get(resource, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 from msgspec.structs import replace
 
-from policies.facts import Request
+from policies.facts import Facts, Request
+from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.profile_versions import NEWEST, OLDEST
 from webhook.documents.document import InputError
 from webhook.documents.files import STDIN, display_name
@@ -91,18 +92,14 @@ class PolicyChoice(NamedTuple):
         name = policy_name(self.path)
         return f"{name}, from {self.setting}" if self.setting else name
 
-    def announce(self) -> None:
-        """Name the policy on standard error if the command line does not name it."""
-        if self.setting:
-            click.echo(f"Policy: {self.title}", err=True)
-
     def load(self) -> Policy:
-        """Announce the policy, and return it.
+        """Return the policy, and name it on standard error if the command line does not.
 
         Raises:
             InputError: the file cannot be read or is not a valid policy.
         """
-        self.announce()
+        if self.setting:
+            click.echo(f"Policy: {self.title}", err=True)
         return load_policy(self.path)
 
     async def in_cluster(
@@ -124,26 +121,17 @@ class PolicyChoice(NamedTuple):
         return f"FencePolicy {name}", policy
 
 
-def choose_policy(path: str | None) -> PolicyChoice:
-    """Return the policy to use; ``path`` is the value of --policy.
-
-    Raises:
-        InputError: what the variable names does not exist.
-    """
-    if path is not None:
-        return PolicyChoice(path)
-    if named := os.environ.get(VARIABLE):
+def _choose_policy(
+    ctx: click.Context, _param: click.Parameter, value: str | None
+) -> PolicyChoice | None:
+    if ctx.resilient_parsing:
+        return None
+    if value is None and (named := os.environ.get(VARIABLE)):
         if named != STDIN and not os.path.lexists(named):
             problem = f"{display_name(named)} does not exist. Check the path, or unset the variable"
             raise InputError([f"{VARIABLE}: {problem}."])
         return PolicyChoice(named, VARIABLE)
-    return PolicyChoice()
-
-
-def _choose_policy(
-    ctx: click.Context, _param: click.Parameter, value: str | None
-) -> PolicyChoice | None:
-    return None if ctx.resilient_parsing else choose_policy(value)
+    return PolicyChoice(value)
 
 
 def _policy_option(otherwise: str) -> Decorator:
@@ -222,9 +210,6 @@ class Connection(NamedTuple):
         Raises:
             InputError: the cluster is not reachable.
         """
-        import asyncio
-
-        from webhook.kube.errors import ClusterError
         from webhook.kube.writer import KubeWriter
 
         async def connected() -> T:
@@ -234,16 +219,24 @@ class Connection(NamedTuple):
             finally:
                 await connection.close()
 
-        try:
-            return asyncio.run(connected())
-        except ClusterError as error:
-            raise InputError([str(error)]) from error
+        return _run(connected())
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    import asyncio
+
+    from webhook.kube.errors import ClusterError
+
+    try:
+        return asyncio.run(work)
+    except ClusterError as error:
+        raise InputError([str(error)]) from error
 
 
 def run_on(
     connection: Connection,
     dump: str | None,
-    work: Callable[[Objects], Awaitable[T]],
+    work: Callable[[Objects], Coroutine[Any, Any, T]],
     is_shared: Callable[[str], bool],
     minor: int | None = None,
 ) -> T:
@@ -254,12 +247,9 @@ def run_on(
     Raises:
         InputError: the cluster or the dump cannot be read.
     """
-    import asyncio
-
     from webhook.cluster.objects import Dump, LiveObjects
     from webhook.devices.nodes import NODES
     from webhook.documents.document import raise_errors
-    from webhook.kube.errors import ClusterError
     from webhook.tools.cli.manifests import no_nodes, read_file
 
     if dump is None:
@@ -269,14 +259,7 @@ def run_on(
     objects = Dump(display_name(dump), manifests, minor)
     if not objects.has(NODES):
         raise no_nodes(dump, "kubectl get --all-namespaces -o json nodes,namespaces,pods,...")
-
-    async def read() -> T:
-        return await work(objects)
-
-    try:
-        return asyncio.run(read())
-    except ClusterError as error:
-        raise InputError([str(error)]) from error
+    return _run(work(objects))
 
 
 connection_options = as_argument("connection", Connection, kubeconfig_option, context_option)
@@ -338,23 +321,21 @@ class Evaluation:
 
             with live_facts(self._connection.load(), policy) as complete:
                 yield complete
-        elif self.nodes is not None:
+            return
+        of_nodes: Complete | None = None
+        if self.nodes is not None:
             from webhook.cluster.files import facts_of_nodes
             from webhook.tools.cli.manifests import no_nodes, read_file
 
-            facts = facts_of_nodes(read_file(self.nodes), policy, warn)
-            if facts is None:
+            of_nodes = facts_of_nodes(read_file(self.nodes), policy, warn)
+            if of_nodes is None:
                 raise no_nodes(self.nodes)
-            yield self._of_version(facts)
-        else:
-            yield self._of_version(lambda _request, facts, _obj: facts)
 
-    def _of_version(self, complete: Complete) -> Complete:
-        """Return the function that also adds the version of Kubernetes."""
-        minor = self._minor
-        if minor is None:
-            return complete
-        return lambda request, facts, obj: replace(complete(request, facts, obj), kubernetes=minor)
+        def known(request: Request, facts: Facts, obj: JSONObject) -> Facts:
+            facts = of_nodes(request, facts, obj) if of_nodes else facts
+            return replace(facts, kubernetes=self._minor) if self._minor else facts
+
+        yield known
 
     def load_policy(self) -> tuple[str, Policy]:
         """Return the policy and its title: with --cluster, by default the one it follows.

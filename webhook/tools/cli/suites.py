@@ -312,13 +312,10 @@ def _failures(expect: Expected, result: Result) -> Iterator[Failure]:
     for path, value in expect.values.items():
         actual = descend(decision.mutated, steps(path))
         if value != actual:
-            yield _other_value(path, value, actual)
-
-
-def _other_value(path: str, expected: Any, actual: Any) -> Failure:
-    if isinstance(expected, dict | list) and isinstance(actual, dict | list):
-        return Failure(f"{path} is not as expected", tuple(difference(expected, actual)))
-    return Failure(f"expected {_shown(expected)} at {path}, but got {_shown(actual)}")
+            if isinstance(value, dict | list) and isinstance(actual, dict | list):
+                yield Failure(f"{path} is not as expected", tuple(difference(value, actual)))
+            else:
+                yield Failure(f"expected {_shown(value)} at {path}, but got {_shown(actual)}")
 
 
 def _shown(value: Any) -> str:

@@ -55,7 +55,11 @@ def compose(spec: JSONObject, path: Path, obj: JSONObject) -> Iterator[Template 
         yield Unjudged(
             (*path, "workflowTemplateRef"), "its steps are templates of another WorkflowTemplate"
         )
-    steps = list(_steps(spec.get("templates"), (*path, "templates")))
+    steps = [
+        step
+        for index, template in mappings(spec.get("templates"))
+        for step in _nested(_Step(template, (*path, "templates", index)))
+    ]
     _check_size(workflow, len(steps))
     placed_by_caller = {
         field
@@ -68,13 +72,8 @@ def compose(spec: JSONObject, path: Path, obj: JSONObject) -> Iterator[Template 
         yield from _pods(workflow, step, placed_by_caller)
 
 
-def _steps(templates: Any, path: Path) -> Iterator[_Step]:
-    """Yield the templates, and those that are written inline into a list of steps or a DAG."""
-    for index, template in mappings(templates):
-        yield from _nested(_Step(template, (*path, index)))
-
-
 def _nested(step: _Step) -> Iterator[_Step]:
+    """Yield a template, and those that are written inline into its list of steps or its DAG."""
     yield step
     for path, call in _calls(step):
         if isinstance(inline := call.get("inline"), dict) and len(path) < _MAX_NESTING:
@@ -210,17 +209,13 @@ def _check_size(workflow: _Workflow, steps: int) -> None:
 
 def _values(value: Any) -> int:
     """Return the number of values in a JSON value, which counts as one itself."""
-    if isinstance(value, dict):
-        return 1 + sum(map(_values, value.values()))
-    if isinstance(value, list):
-        return 1 + sum(map(_values, value))
-    return 1
+    parts = value.values() if isinstance(value, dict) else value
+    return 1 + (sum(map(_values, parts)) if isinstance(value, dict | list) else 0)
 
 
 def _has_variable(value: Any) -> bool:
     """Return whether a string in a JSON value is filled in when the workflow runs."""
-    if isinstance(value, dict):
-        return any(map(_has_variable, value.values()))
-    if isinstance(value, list):
-        return any(map(_has_variable, value))
+    parts = value.values() if isinstance(value, dict) else value
+    if isinstance(value, dict | list):
+        return any(map(_has_variable, parts))
     return isinstance(value, str) and _VARIABLE in value

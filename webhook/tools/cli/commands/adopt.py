@@ -17,7 +17,7 @@ import click
 
 from policies.engine import decide
 from policies.facts import Facts, Request
-from policies.finding import Action
+from policies.finding import Action, Finding
 from policies.images import Image, known_image
 from policies.kubernetes.objects import JSONObject
 from policies.policy import EffectiveHardening, Hardening, Policy
@@ -320,8 +320,7 @@ def _exceptions(audit: Audit) -> list[JSONObject]:
 
 
 def _is_excepted(subject: Subject) -> bool:
-    rules = [finding.rule for finding in subject.decision.findings]
-    return subject.kind.kind == "DaemonSet" and check_system_priority.ID in rules
+    return subject.kind.kind == "DaemonSet" and bool(_findings(subject, check_system_priority.ID))
 
 
 def _lists(adoption: Adoption) -> dict[ListName, list[Entry]]:
@@ -332,7 +331,8 @@ def _lists(adoption: Adoption) -> dict[ListName, list[Entry]]:
         parts = []
         if subject.running_users:
             parts.append(f"now user {', '.join(map(str, sorted(subject.running_users)))}")
-        if signs := list(_signs(subject)):
+        # Signs of a need for root or a home directory.
+        if signs := [each.reason for each in _findings(subject, check_needs_root.ID)]:
             settings = adoption.hardening.get(subject.place)
             cure = f": {how} hardening: {flow(document(settings))}" if settings else ""
             parts.append(f"likely to fail ({signs[0]}){cure}")
@@ -343,11 +343,8 @@ def _lists(adoption: Adoption) -> dict[ListName, list[Entry]]:
     return lists(adoption.audit.subjects, outlooks)
 
 
-def _signs(subject: Subject) -> Iterator[str]:
-    """Yield the signs of a need for root or a home directory."""
-    for finding in subject.decision.findings:
-        if finding.rule == check_needs_root.ID:
-            yield finding.reason
+def _findings(subject: Subject, rule: str) -> list[Finding]:
+    return [finding for finding in subject.decision.findings if finding.rule == rule]
 
 
 def _sections(adoption: Adoption) -> Iterator[tuple[str, str, Sequence[str]]]:
@@ -432,6 +429,5 @@ def _document(adoption: Adoption) -> JSONObject:
 def _scheduling(audit: Audit) -> Iterator[str]:
     """Yield what keeps the Pods of workloads Pending, with gpufence or without it."""
     for subject in audit.subjects:
-        for finding in subject.decision.findings:
-            if finding.rule == check_unschedulable_gpu_pod.ID:
-                yield f"{subject.place}: {finding.reason}: {finding.detail}"
+        for finding in _findings(subject, check_unschedulable_gpu_pod.ID):
+            yield f"{subject.place}: {finding.reason}: {finding.detail}"

@@ -68,7 +68,8 @@ def explain(subject: str | None, evaluation: Evaluation) -> int:
             if os.path.lexists(subject):
                 note = f"To explain the file of that name, run gpufence explain ./{subject}."
                 click.echo(f"Note: this is the rule. {note}", err=True)
-            _write_page(rule, policy, namespace)
+            page = rule_markdown(rule, policy, namespace)
+            sys.stdout.writelines(f"{line}\n" for line in _manual(page, terminal_of(sys.stdout)))
             return 0
     if subject != "-" and not os.path.lexists(subject):
         raise InputError([_unknown(subject)])
@@ -99,12 +100,6 @@ def _write_list(policy: Policy, namespace: str) -> None:
         terminal.row((f"{rule:{width}}", BOLD), (f"{action:7}", DIM), (title, PLAIN))
         for rule, action, title in rows
     )
-
-
-def _write_page(rule: Rule, policy: Policy, namespace: str) -> None:
-    """Write a rule's page, with its action in the policy."""
-    page = rule_markdown(rule, policy, namespace)
-    sys.stdout.writelines(f"{line}\n" for line in _manual(page, terminal_of(sys.stdout)))
 
 
 def rule_markdown(rule: Rule, policy: Policy, namespace: str) -> str:

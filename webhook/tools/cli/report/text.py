@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from textwrap import indent
 from typing import TYPE_CHECKING
@@ -300,12 +300,8 @@ def _outcome(terminal: Terminal, outcome: Outcome) -> Iterator[str]:
         yield terminal.line(outcome.error, 4)
     for failure in outcome.failures:
         yield terminal.line(f"{failure.message}.", 4)
-        yield from _shown(terminal, failure.lines)
-
-
-def _shown(terminal: Terminal, lines: Iterable[Marked | str]) -> Iterator[str]:
-    for line in lines:
-        if isinstance(line, Marked):
-            yield terminal.changed([line], 6)
-        else:
-            yield terminal.line(f"{line}.", 6, DIM)
+        for line in failure.lines:
+            if isinstance(line, Marked):
+                yield terminal.changed([line], 6)
+            else:
+                yield terminal.line(f"{line}.", 6, DIM)
