@@ -17,7 +17,7 @@ from gpufence_docs.chart import ELSEWHERE, values
 from paths import CHART
 from policies.api_servers import IN_TREE_RULES
 from webhook.tools.cli.main import cli
-from webhook.tools.custom_resources.merging import merge
+from webhook.tools.custom_resources.composed import merge
 
 AUDIT: Values = {"audit": {"enabled": True}}
 AUTOSCALING: Values = {"autoscaling": {"enabled": True}}

@@ -8,21 +8,23 @@ the controller runs, contribute to them. The webhook judges these Pods when they
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from policies.facts import Facts, Request
 from policies.kubernetes import templates
-from policies.kubernetes.objects import JSONObject, mapping
+from policies.kubernetes.objects import JSONObject, mapping, mappings
 from policies.kubernetes.paths import Path, descend, text_at
 from policies.kubernetes.template import Template, Unjudged
 from policies.kubernetes.templates import Found, Search, group_kind
 from policies.kubernetes.workload import Workload
 from policies.policy import Policy
+from policies.vocabulary import visible_devices_variables
 from webhook.cluster.judge import Judgement, judge
 from webhook.tools.custom_resources import argo, flink, runtimes, spark
 from webhook.tools.custom_resources.charts import settings
@@ -31,13 +33,15 @@ from webhook.tools.custom_resources.kinds import (
     GROUPS_WITHOUT_PODS,
     KINDS_OF_OPERATORS,
     KINDS_WITHOUT_PODS,
+    role,
 )
-from webhook.tools.custom_resources.names import concerns
-from webhook.tools.custom_resources.roles import role
 from webhook.tools.custom_resources.wrapped import Part, joined, part_at
 
 _FROM_PRESET = "its operator creates Pods that this object does not describe"
 _SPEC = ("spec",)
+_WILDCARD_LINE = re.compile(r"^\s*-\s*operator:\s*[\"']?Exists[\"']?\s*$(?!\s*key:)", re.MULTILINE)
+"""A toleration of every taint, in YAML."""
+
 Composer = Callable[[JSONObject, Path, JSONObject], Iterator[Template | Unjudged]]
 """Yields the Pods of an object: of its spec, which is at a path, and of the object itself."""
 
@@ -100,7 +104,7 @@ def judged(
 
 
 class _Composed(Workload):
-    __slots__ = ("_concerns", "_part", "_place")
+    __slots__ = ("_names", "_part", "_place")
 
     def __init__(
         self,
@@ -111,7 +115,7 @@ class _Composed(Workload):
     ) -> None:
         """Read the object, or one of its parts, to which ``place`` assigns paths."""
         super().__init__(obj)
-        self._concerns = concerns(policy)
+        self._names = _names(policy)
         self._part, self._place = part, place
         if part and part.applied:
             applied = Workload(descend(obj, part.applied))
@@ -127,7 +131,8 @@ class _Composed(Workload):
         )
 
     def concerns(self, value: Any) -> bool:
-        return self._concerns(value)
+        """Return whether a value names a part of a pool, or tolerates every taint."""
+        return _is_named(self._names, value)
 
 
 class _Composers(Search):
@@ -159,3 +164,25 @@ def find(obj: JSONObject) -> Found:
     if not any(found) and kind in KINDS_OF_OPERATORS.get(group, ()):
         return Found(unjudged=(Unjudged(_SPEC, _FROM_PRESET),))
     return found
+
+
+@lru_cache(maxsize=16)
+def _names(policy: Policy) -> re.Pattern[str]:
+    """Return a pattern for the names of the devices, labels and taints of pools."""
+    names = set[str]()
+    for pool in policy.pools:
+        exact = (*pool.selector, *(taint.key for taint in pool.taints), *pool.resources.exact)
+        names.update(map(re.escape, exact))
+        names.update(rf"{re.escape(prefix)}[\w.-]+" for prefix in pool.resources.prefixes)
+    names.update(visible_devices_variables(policy))
+    return re.compile(rf"(?<![\w./-])({'|'.join(sorted(names))})(?![\w/-])")
+
+
+def _is_named(names: re.Pattern[str], value: Any) -> bool:
+    if isinstance(value, dict):
+        tolerations = (each for _, each in mappings(value.get("tolerations")))
+        opens_all = any(not t.get("key") and t.get("operator") == "Exists" for t in tolerations)
+        return opens_all or _is_named(names, [*value.keys(), *value.values()])
+    if isinstance(value, list):
+        return any(_is_named(names, item) for item in value)
+    return isinstance(value, str) and bool(names.search(value) or _WILDCARD_LINE.search(value))

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from policies.kubernetes.objects import JSONObject, OversizedObjectError, mapping, mappings
 from policies.kubernetes.paths import Path, field_path
 from policies.kubernetes.template import Template, Unjudged
-from webhook.tools.custom_resources.composed import ComposedTemplate
-from webhook.tools.custom_resources.merging import MERGE_KEYS, add_volumes, merge
+from webhook.tools.custom_resources.composed import MERGE_KEYS, ComposedTemplate, add_volumes, merge
 
 _PLACEMENT = ("tolerations", "nodeSelector", "affinity")
 _INHERITED = (*_PLACEMENT, "securityContext", "resourceClaims")

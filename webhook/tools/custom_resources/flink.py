@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from policies.kubernetes.objects import JSONObject, mapping, mappings
 from policies.kubernetes.paths import Path, field_path
 from policies.kubernetes.template import Template, Unjudged
-from webhook.tools.custom_resources.composed import ComposedTemplate
-from webhook.tools.custom_resources.merging import merge
+from webhook.tools.custom_resources.composed import ComposedTemplate, merge
 
 _ROLES = ("jobManager", "taskManager")
 _MAIN = "flink-main-container"

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from policies.kubernetes.objects import JSONObject, mapping, mappings
 from policies.kubernetes.paths import Path, below, field_path
 from policies.kubernetes.template import Template, Unjudged
-from webhook.tools.custom_resources.composed import ComposedTemplate
-from webhook.tools.custom_resources.merging import add_volumes, merge
+from webhook.tools.custom_resources.composed import ComposedTemplate, add_volumes, merge
 
 _ROLES = ("driver", "executor")
 # What the configuration says of Pods: their node selection, their template.

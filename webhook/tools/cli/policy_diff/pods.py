@@ -33,7 +33,7 @@ from policies.policy import (
 )
 from policies.rules.check_pool_requirements import ANNOTATIONS, seconds
 from policies.vocabulary import QUEUE_LABEL
-from webhook.tools.custom_resources.merging import merge
+from webhook.tools.custom_resources.composed import merge
 
 _OTHER, _LETTERS = "other", "xyzabcdefghijklmnopqrstuvw0123456789"
 _MOST_SPACES = 60
