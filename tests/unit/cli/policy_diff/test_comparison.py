@@ -29,7 +29,7 @@ from running import Run
 from specs import JSON, fence_policy, policy_of
 from webhook.cluster.manifests import facts_among
 from webhook.tools.cli.evaluate import evaluate
-from webhook.tools.cli.policy_diff.comparison import Comparison, compare
+from webhook.tools.cli.policy_diff.comparison import Comparison, Effect, Effects, compare
 from webhook.tools.cli.policy_diff.pods import classes, objects_of, spaces
 
 TODAY = date(2026, 1, 1)
@@ -185,3 +185,11 @@ def test_a_preset_is_equal_to_itself() -> None:
     for preset in sorted(PRESETS.iterdir()):
         own = policy_of(yaml.safe_load(preset.read_text())["spec"])
         assert compare(own, own, TODAY).is_alike
+
+
+def test_rules_that_change_equally_often_are_in_the_order_of_the_alphabet() -> None:
+    names = ["a", "b", "c", "d", "e", "f"]
+    found = frozenset(Effect(name, "warn", "spec", "reason") for name in reversed(names))
+    before, after = {"Job/train": Effects("allowed", found)}, {"Job/train": Effects("allowed")}
+    [consequence] = compare(policy_of(BASE), policy_of(BASE), TODAY, before, after).consequences
+    assert consequence.rules == ["a, b, c, d, e and f: warned about before"]

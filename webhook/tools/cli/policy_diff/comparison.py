@@ -332,7 +332,7 @@ def _rules(cases: Iterable[_Case]) -> list[str]:
     for case in cases:
         sides = case.before, case.after
         decides = (sides[0].verdict == "denied") != (sides[1].verdict == "denied")
-        for rule in {each.rule for each in sides[0].effects ^ sides[1].effects}:
+        for rule in sorted({each.rule for each in sides[0].effects ^ sides[1].effects}):
             before, after = ({e.outcome for e in side.effects if e.rule == rule} for side in sides)
             if not decides or ("enforce" in before) != ("enforce" in after):
                 found[_transition(before, after)][rule] += 1
