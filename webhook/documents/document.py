@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ HELM_CURE = (
 )
 
 
+@dataclass(eq=False)
 class DocumentError(Exception):
     """An invalid document.
 
@@ -23,21 +25,14 @@ class DocumentError(Exception):
     read the document either, so that it creates nothing.
     """
 
-    def __init__(
-        self,
-        problem: str,
-        *,
-        line: int = 0,
-        column: int = 0,
-        cure: str = "",
-        for_kubectl: bool = False,
-    ) -> None:
-        super().__init__(problem)
-        self.for_kubectl = for_kubectl
-        self.problem = problem
-        self.line = line
-        self.column = column
-        self.cure = cure
+    problem: str
+    line: int = field(default=0, kw_only=True)
+    column: int = field(default=0, kw_only=True)
+    cure: str = field(default="", kw_only=True)
+    for_kubectl: bool = field(default=False, kw_only=True)
+
+    def __str__(self) -> str:
+        return self.problem
 
 
 class InputError(Exception):

@@ -118,21 +118,18 @@ def _items(
     """Yield the items of a List, numbered across nested Lists."""
     items = value.get("items")
     others = value.keys() - {"apiVersion", "kind", "metadata", "items"}
+    problem = ""
     if others and not value["kind"].endswith("List"):
-        error = DocumentError(
+        problem = (
             f"has items and {min(others):.60}: kubectl reads it as a list, and other tools as one "
-            f"object of kind {value['kind']:.60}",
-            line=line,
-            cure="Remove items, or write kind: List",
+            f"object of kind {value['kind']:.60}"
         )
-        yield Manifest(document, None, path, line, error=error)
-        return
-    if not isinstance(items, list | None):
-        error = DocumentError(
-            f"items must be a list, but is {_TYPES[type(items)]}",
-            line=line,
-            cure="Write the objects as entries of a list, each with - before it",
-        )
+        cure = "Remove items, or write kind: List"
+    elif not isinstance(items, list | None):
+        problem = f"items must be a list, but is {_TYPES[type(items)]}"
+        cure = "Write the objects as entries of a list, each with - before it"
+    if problem:
+        error = DocumentError(problem, line=line, cure=cure)
         yield Manifest(document, None, path, line, error=error)
         return
     lines = document.item_lines if not path and items else []

@@ -131,34 +131,32 @@ class _Reader:
         )
 
     def _value(self, event: Any, depth: int) -> Any:
-        kind = type(event)
+        kind, anchor = type(event), event.anchor
+        if kind is AliasEvent:
+            return self._alias(event, depth)
+        if anchor is not None and self._anchors.get(anchor) is _IN_PROGRESS:
+            # Readers of YAML understand it differently.
+            raise event_error(
+                f"the anchor {anchor:.60} is defined again within its own value",
+                event,
+                "Give one of the two another name",
+            )
         if kind is ScalarEvent:
             value = event.value
             plain, quoted = event.implicit
-            if plain:
-                if not value or value[0] in MAY_BE_SPECIAL:
-                    value = resolve(event)
-            elif not quoted:
+            if not (plain or quoted) or (plain and (not value or value[0] in MAY_BE_SPECIAL)):
                 value = resolve(event)
-            if event.anchor is not None:
-                if self._anchors.get(event.anchor) is _IN_PROGRESS:
-                    raise _anchor_within_itself(event)
-                self._anchors[event.anchor] = value
-            return value
-        if kind is AliasEvent:
-            return self._alias(event, depth)
-        if depth == MAX_DEPTH:
-            raise event_error(TOO_DEEP, event, TOO_DEEP_CURE)
-        if event.tag is not None:
-            check_collection(event)
-        if event.anchor is not None:
-            if self._anchors.get(event.anchor) is _IN_PROGRESS:
-                raise _anchor_within_itself(event)
-            self._anchors[event.anchor] = _IN_PROGRESS
-        below = depth + 1
-        value = self._mapping(below) if kind is MappingStartEvent else self._sequence(below)
-        if event.anchor is not None:
-            self._anchors[event.anchor] = value
+        else:
+            if depth == MAX_DEPTH:
+                raise event_error(TOO_DEEP, event, TOO_DEEP_CURE)
+            if event.tag is not None:
+                check_collection(event)
+            if anchor is not None:
+                self._anchors[anchor] = _IN_PROGRESS
+            below = depth + 1
+            value = self._mapping(below) if kind is MappingStartEvent else self._sequence(below)
+        if anchor is not None:
+            self._anchors[anchor] = value
         return value
 
     def _alias(self, event: Any, depth: int) -> Any:
@@ -309,15 +307,6 @@ class _Reader:
                 self._check_spelling(mapping, key, others.get(key, key), event)
         if others:
             self._spelling(mapping).update(others)
-
-
-def _anchor_within_itself(event: Any) -> DocumentError:
-    """Return the error for an anchor that readers of YAML understand differently."""
-    return event_error(
-        f"the anchor {event.anchor:.60} is defined again within its own value",
-        event,
-        "Give one of the two another name",
-    )
 
 
 def _is_plain_sequence(event: Any) -> bool:

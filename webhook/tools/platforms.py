@@ -15,10 +15,10 @@ from webhook.cluster.objects import Reader
 from webhook.kube.collection import Collection as Kind
 
 _CLASSES = Kind("storageclasses", "/apis/storage.k8s.io/v1/storageclasses", JSONObject)
-_WORKLOADS = tuple(
-    Kind(kind, f"/apis/apps/v1/{kind}", JSONObject)
-    for kind in ("deployments", "statefulsets", "daemonsets")
-)
+_WORKLOADS = {
+    kind: Kind(f"{kind.lower()}s", f"/apis/apps/v1/{kind.lower()}s", JSONObject)
+    for kind in ("Deployment", "StatefulSet", "DaemonSet")
+}
 _ADD = "Add {} to exemptions.namespaces"
 
 
@@ -191,12 +191,9 @@ async def platforms_of(reader: Reader, namespaces: Collection[str]) -> list[Foun
     classes, workloads = {}, []
     for item in await reader.read(_CLASSES, lambda item: item) or ():
         classes[str(item.get("provisioner"))] = str(descend(item, ("metadata", "name")))
-    for kind in _WORKLOADS:
-        name = {"deployments": "Deployment", "statefulsets": "StatefulSet"}.get(kind.name)
-        workloads += [
-            {**item, "kind": name or "DaemonSet"}
-            for item in await reader.read(kind, lambda item: item) or ()
-        ]
+    for kind, collection in _WORKLOADS.items():
+        items = await reader.read(collection, lambda item: item) or ()
+        workloads += [{**item, "kind": kind} for item in items]
     return [*found(namespaces, classes, workloads)]
 
 

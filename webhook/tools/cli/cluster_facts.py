@@ -82,11 +82,11 @@ def live_facts(load: Load, policy: Policy) -> Iterator[Complete]:
             inside = request.namespace
             live = read(f"{NAMESPACES.path}/{inside}").get("metadata") or {}
             labels = known.namespace_labels
-            if labels is None and live:
-                # A replica knows labels only if a pool needs them.
-                labels = live.get("labels") or {}
             if facts.namespace_labels is not None:
                 labels = _labels_after(live, facts.namespace_labels)
+            elif labels is None and live:
+                # A replica knows labels only if a pool needs them.
+                labels = live.get("labels") or {}
             classes = {**known.extended_resource_classes, **facts.extended_resource_classes}
             return replace(
                 known,

@@ -160,16 +160,16 @@ def is_special_file(path: str) -> bool:
         return False
 
 
-def leaves(path: str, root: str) -> bool:
-    """Return whether a link leads from a path out of ``root`` and of the working directory."""
+def _leaves(path: str, *roots: str) -> bool:
+    """Return whether a path, or a link there, leads out of all these directories."""
     target = Path(os.path.realpath(path))
-    return not any(target.is_relative_to(os.path.realpath(base)) for base in (root, "."))
+    return not any(target.is_relative_to(os.path.realpath(root)) for root in roots)
 
 
 def is_link_elsewhere(argument: str) -> bool:
     """Return whether a path that a user names leads out of where it stands, by a link."""
     path, here = Path(argument).absolute(), Path.cwd()
-    return leaves(str(path), str(here if path.is_relative_to(here) else path.parent))
+    return _leaves(str(path), ".", str(here if path.is_relative_to(here) else path.parent))
 
 
 class _Walk:
@@ -220,13 +220,9 @@ class _Walk:
             return HIDDEN_NOTE if is_checked_in and _may_hold_objects(path, self._root) else ""
         if is_directory(path):
             # os.walk follows no link. What it names below the root is found there.
-            return LINK_NOTE if is_link and _is_outside(path, self._root) else ""
+            return LINK_NOTE if is_link and _leaves(path, self._root) else ""
         is_manifest = name.endswith(SUFFIXES)
-        return LINK_NOTE if is_link and is_manifest and leaves(path, self._root) else ""
-
-
-def _is_outside(path: str, root: str) -> bool:
-    return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
+        return LINK_NOTE if is_link and is_manifest and _leaves(path, self._root, ".") else ""
 
 
 def _is_untracked(path: str) -> bool:
@@ -250,13 +246,13 @@ def _is_untracked(path: str) -> bool:
 
 def _may_hold_objects(path: str, root: str) -> bool:
     """Return whether a file, or one below a directory, has a document with a kind or an error."""
-    if _is_outside(path, root):
+    if _leaves(path, root):
         return is_directory(path) or path.endswith(SUFFIXES)
     walked = (f"{parent}/{name}" for parent, _, names in os.walk(path) for name in names)
     for file in walked if is_directory(path) else [path]:
         if not file.endswith(SUFFIXES):
             continue
-        if _is_outside(file, root):
+        if _leaves(file, root):
             return True
         if is_special_file(file):
             continue

@@ -18,7 +18,6 @@ from webhook.tools.cli.commands import EXIT_BUG, EXIT_FOUND, EXIT_INPUT
 from webhook.tools.cli.evaluate import Result, evaluate
 from webhook.tools.cli.manifests import (
     ExcludedPaths,
-    Source,
     expand,
     is_directory,
     is_link_elsewhere,
@@ -44,7 +43,7 @@ from webhook.tools.cli.report.output import (
 from webhook.wording import counted, printable, some
 
 if TYPE_CHECKING:
-    from webhook.tools.cli.fixes import Judge
+    from webhook.tools.cli.fixes import FixedFile
 
 
 MISSING_FACTS = {
@@ -173,14 +172,21 @@ def check(
     unfixed = False
     with evaluation.facts(policy) as complete:
         if fix or diff:
+            from webhook.tools.cli.fixes import fixed_files
+
             facts_in = facts_among(manifests, request.namespace)
 
             def judge(some: Sequence[Manifest]) -> Iterable[Result]:
                 return evaluate(some, policy, request, complete, facts_in)
 
+            files = fixed_files(sources, judge)
             if diff:
-                return EXIT_FOUND if _show_fixes(sources, judge) else 0
-            unfixed = _fix(sources, judge)
+                status = 0
+                for file in files:
+                    status = EXIT_FOUND
+                    sys.stdout.buffer.write(file.difference().encode())
+                return status
+            unfixed = _fix(files)
             manifests = list(read_sources(sources, lenient=not strict))
         results = list(evaluate(manifests, policy, request, complete))
     report = CheckReport(title, now, results, policy.help, quiet, verbose)
@@ -204,23 +210,10 @@ def check(
     return EXIT_FOUND if failed else 0
 
 
-def _show_fixes(sources: Iterable[Source], judge: Judge) -> bool:
-    """Show how fixes would change files; return whether there is something to fix."""
-    from webhook.tools.cli.fixes import fixed_files
-
-    found = False
-    for file in fixed_files(sources, judge):
-        found = True
-        sys.stdout.buffer.write(file.difference().encode())
-    return found
-
-
-def _fix(sources: Iterable[Source], judge: Judge) -> bool:
+def _fix(files: Iterable[FixedFile]) -> bool:
     """Fix files; return whether one of them could not be written."""
-    from webhook.tools.cli.fixes import fixed_files
-
     failed = False
-    for file in fixed_files(sources, judge):
+    for file in files:
         try:
             file.write()
         except InputError as error:

@@ -14,11 +14,7 @@ from certs.keypair import parse_certificates
 from webhook.controller.text.objects import Registration, configurations
 from webhook.controller.text.objects import admission_policies as policies_of
 from webhook.documents.document import InputError
-from webhook.tools.cli.flags import (
-    name_option,
-    namespaced_name_option,
-    path_option,
-)
+from webhook.tools.cli.flags import name_option, namespaced_name_option, path_option
 from webhook.tools.cli.options import PolicyChoice, policy_option
 from webhook.tools.cli.registration import registration_options
 from webhook.tools.cli.yaml_writer import to_yaml
@@ -100,19 +96,15 @@ def _with_ca(
             "Specify how API servers reach gpufence: --service NAMESPACE/NAME or --url URL."
         )
     if ca_file is not None and cert_manager is None:
-        return replace(registration, ca_bundle=_bundle(ca_file))
+        try:
+            pem = read_file(ca_file)
+            parse_certificates(pem, str(ca_file))
+        except CertificateError as error:
+            raise InputError([str(error)]) from error
+        return replace(registration, ca_bundle=base64.b64encode(pem).decode("ascii"))
     if ca_file is None and cert_manager is not None:
         annotations = {**registration.annotations, INJECT: "/".join(cert_manager)}
         return replace(registration, annotations=annotations)
     raise click.UsageError(
         "Specify the CA with either --ca-file FILE or --cert-manager NAMESPACE/CERTIFICATE."
     )
-
-
-def _bundle(path: Path) -> str:
-    try:
-        pem = read_file(path)
-        parse_certificates(pem, str(path))
-    except CertificateError as error:
-        raise InputError([str(error)]) from error
-    return base64.b64encode(pem).decode("ascii")

@@ -53,13 +53,23 @@ def check(report: CheckReport) -> Iterator[str]:
     occurrences: Counter[str] = Counter()
     for result in report.results:
         if result.error is not None:
-            notifications.append(_notification(result))
+            text = printable(explanation(result.manifest.document, result.error))
+            location = _location(result, object_place(result))
+            notifications.append(
+                {"level": "error", "message": {"text": text}, "locations": [location]}
+            )
         results += _results(result, occurrences)
     invocation: dict[str, Any] = {"executionSuccessful": not notifications}
     if notifications:
         invocation["toolExecutionNotifications"] = notifications
     run = {
-        "tool": {"driver": _driver()},
+        "tool": {
+            "driver": {
+                "name": "gpufence",
+                "version": version("gpufence"),
+                "rules": [_rule(rule) for rule in RULES],
+            }
+        },
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {
             _ROOT: {"description": {"text": "The working directory of gpufence."}}
@@ -80,14 +90,6 @@ def _results(result: Result, occurrences: Counter[str]) -> Iterator[dict[str, An
         yield _result(result, finding, occurrences) | {"suppressions": [suppression]}
 
 
-def _driver() -> dict[str, Any]:
-    return {
-        "name": "gpufence",
-        "version": version("gpufence"),
-        "rules": [_rule(rule) for rule in RULES],
-    }
-
-
 def _rule(rule: Rule) -> dict[str, Any]:
     text = page_of(rule)
     return {
@@ -99,13 +101,6 @@ def _rule(rule: Rule) -> dict[str, Any]:
         "defaultConfiguration": {"level": _LEVELS[rule.default]},
         "properties": {"tags": ["kubernetes", "gpu"]},
     }
-
-
-def _notification(result: Result) -> dict[str, Any]:
-    """Return the notification about a broken object."""
-    text = explanation(result.manifest.document, result.error) if result.error else ""
-    location = _location(result, object_place(result))
-    return {"level": "error", "message": {"text": printable(text)}, "locations": [location]}
 
 
 def _result(result: Result, finding: Finding, occurrences: Counter[str]) -> dict[str, Any]:
