@@ -7,7 +7,10 @@ mounts a directory of the node.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from policies.kubernetes.objects import JSONObject, mappings
 from policies.kubernetes.paths import descend
@@ -22,102 +25,21 @@ _WORKLOADS = {
 _ADD = "Add {} to exemptions.namespaces"
 
 
-class Platform(NamedTuple):
-    """A platform, and how to recognize it: its namespace, StorageClasses, controllers and agents.
-
-    The namespace is that of its documentation, and ``images`` are parts of the names of its images.
-    """
+class Platform(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A platform, and how to recognize it; the head of ``platforms.toml`` explains the fields."""
 
     name: str
     namespace: str
     pods: str
-    """What its Pods on GPU nodes do, as a plural."""
     images: tuple[str, ...]
     provisioners: tuple[str, ...] = ()
     advice: str = ""
-    """What to do if the Pods run in the namespaces of others, which cannot be exempt."""
     has_own_namespace: bool = False
-    """Whether the Pods have a namespace of their own, where no controller runs."""
 
 
-PLATFORMS = (
-    Platform(
-        "Local Path Provisioner",
-        "local-path-storage",
-        "volume helpers",
-        ("local-path-provisioner",),
-        ("rancher.io/local-path",),
-    ),
-    Platform(
-        "OpenEBS",
-        "openebs",
-        "volume helpers",
-        ("provisioner-localpv", "dynamic-localpv-provisioner"),
-        ("openebs.io/local",),
-    ),
-    Platform(
-        "Longhorn",
-        "longhorn-system",
-        "instance managers",
-        ("longhorn-manager",),
-        ("driver.longhorn.io",),
-    ),
-    Platform("Rook", "rook-ceph", "disk preparation Jobs", ("rook/ceph",)),
-    Platform(
-        "system-upgrade-controller",
-        "system-upgrade",
-        "upgrade Jobs",
-        ("system-upgrade-controller",),
-    ),
-    Platform("NodeWright", "skyhook", "package Jobs", ("skyhook/operator", "nodewright/operator")),
-    Platform("NVSentinel", "nvsentinel", "log collectors", ("nvidia/nvsentinel/",)),
-    Platform("Trivy Operator", "trivy-system", "node collectors", ("trivy-operator",)),
-    Platform("Velero", "velero", "data movers", ("velero/velero",)),
-    Platform("kube-fledged", "kube-fledged", "image pulls", ("kubefledged-controller",)),
-    Platform(
-        "KServe",
-        "kserve-localmodel-jobs",
-        "model downloads",
-        ("kserve-localmodel",),
-        has_own_namespace=True,
-    ),
-    Platform(
-        "Tekton",
-        "tekton-pipelines",
-        "affinity assistants",
-        ("tektoncd/pipeline/cmd/controller", "tekton-pipelines-controller"),
-        advice="Set coschedule: disabled in Tekton's ConfigMap feature-flags, or add an exception "
-        "for StatefulSets named affinity-assistant-*",
-    ),
-    Platform(
-        "VolSync",
-        "volsync-system",
-        "data movers",
-        ("volsync",),
-        advice="Add an exception for Jobs named volsync-*",
-    ),
-    Platform(
-        "Containerized Data Importer",
-        "cdi",
-        "importers",
-        ("cdi-controller",),
-        advice="Add an exception for Pods named importer-*",
-    ),
-    Platform(
-        "KubeVirt",
-        "kubevirt",
-        "attachment Pods of volumes",
-        ("virt-controller",),
-        advice="Add an exception for Pods named hp-volume-*",
-    ),
-    Platform(
-        "K8up",
-        "k8up",
-        "backup Jobs",
-        ("k8up-io/k8up",),
-        advice="Add an exception for Jobs named backup-*",
-    ),
-)
+PLATFORMS = msgspec.toml.decode(
+    Path(__file__).with_suffix(".toml").read_bytes(), type=dict[str, tuple[Platform, ...]]
+)["platforms"]
 
 
 class Found(NamedTuple):

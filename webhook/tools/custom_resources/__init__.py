@@ -28,13 +28,7 @@ from policies.vocabulary import visible_devices_variables
 from webhook.cluster.judge import Judgement, judge
 from webhook.tools.custom_resources import argo, flink, runtimes, spark
 from webhook.tools.custom_resources.charts import settings
-from webhook.tools.custom_resources.kinds import (
-    CHARTS,
-    GROUPS_WITHOUT_PODS,
-    KINDS_OF_OPERATORS,
-    KINDS_WITHOUT_PODS,
-    role,
-)
+from webhook.tools.custom_resources.kinds import KNOWN, role
 from webhook.tools.custom_resources.wrapped import Part, joined, part_at
 
 _FROM_PRESET = "its operator creates Pods that this object does not describe"
@@ -152,16 +146,17 @@ def find(obj: JSONObject) -> Found:
     Raises:
         MalformedObjectError, OversizedObjectError: as ``templates.find`` does.
     """
-    group, kind = key = group_kind(obj)
-    if group in GROUPS_WITHOUT_PODS or key in KINDS_WITHOUT_PODS:
+    group, kind = group_kind(obj)
+    key = f"{group}/{kind}"
+    if group in KNOWN.groups_without_pods or key in KNOWN.kinds_without_pods:
         return Found()
     found = templates.find(obj, _Composers())
     found = found._replace(
         templates=tuple(replace(each, role=role(obj, each.spec_path)) for each in found.templates)
     )
-    if key in CHARTS:
+    if key in KNOWN.charts:
         return Found(unjudged=tuple(settings(obj)))
-    if not any(found) and kind in KINDS_OF_OPERATORS.get(group, ()):
+    if not any(found) and kind in KNOWN.operators.get(group, ()):
         return Found(unjudged=(Unjudged(_SPEC, _FROM_PRESET),))
     return found
 

@@ -6,7 +6,7 @@ object around them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -16,37 +16,7 @@ from policies.kubernetes.objects import JSONObject
 from policies.kubernetes.paths import Path, descend, text_at
 from policies.kubernetes.templates import group_kind, is_object
 from webhook.cluster.judge import Judgement
-
-_TARGETS: Mapping[tuple[str, str], Path] = {
-    ("addons.cluster.x-k8s.io", "HelmChartProxy"): ("spec", "namespace"),
-    ("apps.kubermatic.k8c.io", "ApplicationInstallation"): ("spec", "namespace", "name"),
-    ("argoproj.io", "Application"): ("spec", "destination", "namespace"),
-    ("argoproj.io", "ApplicationSet"): ("spec", "template", "spec", "destination", "namespace"),
-    ("helm.cattle.io", "HelmChart"): ("spec", "targetNamespace"),
-    ("helm.crossplane.io", "Release"): ("spec", "forProvider", "namespace"),
-    ("helm.k0sproject.io", "Chart"): ("spec", "namespace"),
-    ("helm.toolkit.fluxcd.io", "HelmRelease"): ("spec", "targetNamespace"),
-    ("kustomize.toolkit.fluxcd.io", "Kustomization"): ("spec", "targetNamespace"),
-    ("packages.eks.amazonaws.com", "Package"): ("spec", "targetNamespace"),
-}
-"""Where kinds name the namespace of their Pods."""
-
-_ELSEWHERE = frozenset(
-    {
-        ("argoproj.io", "Application"),
-        ("argoproj.io", "ApplicationSet"),
-        ("hive.openshift.io", "SelectorSyncSet"),
-        ("hive.openshift.io", "SyncSet"),
-        ("kubernetes.crossplane.io", "Object"),
-        ("policy.open-cluster-management.io", "ConfigurationPolicy"),
-        ("policy.open-cluster-management.io", "Policy"),
-        ("template.openshift.io", "Template"),
-        ("work.karmada.io", "Work"),
-        ("work.open-cluster-management.io", "ManifestWork"),
-        ("work.open-cluster-management.io", "ManifestWorkReplicaSet"),
-    }
-)
-"""Kinds whose own namespace is never that of their Pods: others apply what is in them."""
+from webhook.tools.custom_resources.kinds import KNOWN
 
 
 class Part(NamedTuple):
@@ -62,7 +32,7 @@ def part_at(obj: JSONObject, own: str, otherwise: str, path: Path) -> Part:
 
     What is applied elsewhere, and names no namespace, is in the namespace ``otherwise``.
     """
-    is_elsewhere = group_kind(obj) in _ELSEWHERE
+    is_elsewhere = _is_elsewhere(obj)
     namespace = _target(obj) or (otherwise if is_elsewhere else own)
     applied: Path = ()
     value: Any = obj
@@ -70,16 +40,20 @@ def part_at(obj: JSONObject, own: str, otherwise: str, path: Path) -> Part:
         value = descend(value, (step,))
         if isinstance(value, dict) and is_object(value):
             written = text_at(value, "metadata", "namespace")
-            if group_kind(value) in _ELSEWHERE:
+            if _is_elsewhere(value):
                 written = ""
             namespace = _target(value) or written or namespace
             applied = path[:number] if is_elsewhere else ()
     return Part(namespace, applied)
 
 
+def _is_elsewhere(obj: JSONObject) -> bool:
+    return "/".join(group_kind(obj)) in KNOWN.applied_elsewhere
+
+
 def _target(obj: JSONObject) -> str:
-    path = _TARGETS.get(group_kind(obj))
-    return text_at(obj, *path) if path else ""
+    path = KNOWN.namespaces.get("/".join(group_kind(obj)))
+    return text_at(obj, *path.split(".")) if path else ""
 
 
 _SUMS = ("findings", "excepted", "known", "unjudged", "operations", "mutations", "failures")
