@@ -27,7 +27,7 @@ import yaml
 
 from deploy import wheels
 from deploy.chart import RELEASE, Helm, binary
-from deploy.dockerfile import Instruction, carry_out, environment, image_python, run_image, stages
+from deploy.dockerfile import Instruction, carry_out, image_python, run_image, stages
 from deploy.root import SBOM
 from make_release import DIST, SUMS, version
 from paths import PROJECT
@@ -74,13 +74,13 @@ def rehearse(home: Path, released: str, epoch: int) -> Rehearsal:
     settings = {"SOURCE_DATE_EPOCH": str(epoch), "PIP_QUIET": "1"}
     carry_out(build, source, built, {**wheels.environ(), **python, **settings}, compiled=True)
     root = built / "opt" / "root"
-    digest = write_image(root, final, home / "image.tar", epoch)
+    digest = write_layer(root, final, home / "layer.tar.gz", epoch)
     run("make_release", "build", released, NAME, digest)
     return Rehearsal(released, source / DIST.relative_to(PROJECT), root, digest)
 
 
-def write_image(root: Path, stage: list[Instruction], target: Path, epoch: int) -> str:
-    """Write an image of one layer (OCI image layout) and return its digest."""
+def write_layer(root: Path, stage: list[Instruction], target: Path, epoch: int) -> str:
+    """Write the only layer of an image, and return a digest of it and of the stage's settings."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w") as layer:
         for path in sorted(root.rglob("*")):
@@ -88,42 +88,9 @@ def write_image(root: Path, stage: list[Instruction], target: Path, epoch: int) 
             member.mtime, member.uid, member.gid, member.uname, member.gname = epoch, 0, 0, "", ""
             with path.open("rb") if member.isfile() else io.BytesIO() as source:
                 layer.addfile(member, source)
-    by_word = {each.word: each for each in stage}
-    config = {
-        "architecture": {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine],
-        "os": "linux",
-        "config": {
-            "Env": [f"{name}={value}" for name, value in environment(stage).items()],
-            "User": by_word["USER"].rest,
-            "Entrypoint": by_word["ENTRYPOINT"].exec_form(),
-            "Cmd": by_word["CMD"].exec_form(),
-            "WorkingDir": by_word["WORKDIR"].rest,
-        },
-        "rootfs": {"type": "layers", "diff_ids": [sha256(plain.getvalue())]},
-    }
-    blobs: dict[str, bytes] = {}
-
-    def blob(kind: str, content: bytes) -> dict[str, object]:
-        digest = sha256(content)
-        blobs[f"blobs/{digest.replace(':', '/')}"] = content
-        kind = f"application/vnd.oci.image.{kind}"
-        return {"mediaType": kind, "digest": digest, "size": len(content)}
-
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": blob("config.v1+json", json.dumps(config).encode()),
-        "layers": [blob("layer.v1.tar+gzip", gzip.compress(plain.getvalue(), 1, mtime=0))],
-    }
-    described = blob("manifest.v1+json", json.dumps(manifest).encode())
-    blobs["index.json"] = json.dumps({"schemaVersion": 2, "manifests": [described]}).encode()
-    blobs["oci-layout"] = b'{"imageLayoutVersion": "1.0.0"}'
-    with tarfile.open(target, "w") as archive:
-        for name, content in blobs.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return str(described["digest"])
+    packed = gzip.compress(plain.getvalue(), 1, mtime=0)
+    target.write_bytes(packed)
+    return sha256(packed + repr([(each.word, each.rest) for each in stage]).encode())
 
 
 def sha256(content: bytes) -> str:
@@ -161,7 +128,7 @@ def no_shell(one: Rehearsal) -> str:
     output = run_image(one.root, "--version").stdout.strip()
     assert output == f"gpufence {one.version}", output
     size = sum(path.lstat().st_size for path in files) / 2**20
-    packed = (one.root.parents[2] / "image.tar").stat().st_size / 2**20
+    packed = (one.root.parents[2] / "layer.tar.gz").stat().st_size / 2**20
     return f"{output} runs; {len(files)} files, {size:.0f} MiB, {packed:.0f} MiB to pull"
 
 
