@@ -26,10 +26,10 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' if count != 1 else ''}"
 
 
-def some(names: Sequence[str], count: int = 0) -> str:
+def some(names: Sequence[str], count: int = 0, most: int = MOST_NAMED) -> str:
     """Return the first names, and how many more there are; ``count`` if ``names`` lacks some."""
-    rest = max(count, len(names)) - MOST_NAMED
-    shown = ", ".join(names[:MOST_NAMED])
+    rest = max(count, len(names)) - most
+    shown = ", ".join(names[:most])
     return f"{shown} and {rest:,} more" if rest > 0 else shown
 
 

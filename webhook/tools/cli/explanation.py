@@ -39,7 +39,7 @@ from webhook.tools.cli.report.text import finding_text, heading, unjudged_text
 from webhook.tools.cli.yaml_writer import difference
 from webhook.tools.custom_resources import workload
 from webhook.tools.custom_resources.composed import ComposedTemplate
-from webhook.wording import counted
+from webhook.wording import counted, some
 
 _MOST_NAMES = 8
 _ZERO = "its quantity is 0"
@@ -287,11 +287,11 @@ def _placement(
         return
     all_of_pool = f"{counted(len(nodes), 'node')} of pool {pool.name}"
     if fitting:
-        yield f"It fits {len(fitting)} of {all_of_pool}: {_names(fitting)}."
+        yield f"It fits {len(fitting)} of {all_of_pool}: {some(fitting, most=_MOST_NAMES)}."
     else:
         yield f"It fits none of {all_of_pool}."
     for reason, names in excluded.items():
-        yield _Detail(f"Excluded: {_names(names)}, because {reason}.")
+        yield _Detail(f"Excluded: {some(names, most=_MOST_NAMES)}, because {reason}.")
 
 
 def _obstacle(pod: Pod, pool: Pool) -> str:
@@ -337,12 +337,6 @@ def _in_words(alternative: Alternative) -> str:
         else:
             parts.append(f"{key} {_SIGNS.get(operator, operator)} {text}".rstrip())
     return " and ".join(dict.fromkeys(parts))
-
-
-def _names(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    listed = ", ".join(names[:_MOST_NAMES])
-    return f"{listed} and {more} more" if more > 0 else listed
 
 
 def _checks(terminal: Terminal, result: Result, actions: Actions) -> Iterator[str]:

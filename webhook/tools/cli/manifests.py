@@ -41,30 +41,6 @@ PATCH_NOTE = "is a patch of a kustomization; check what kustomize build prints"
 BUILD_NOTE = "makes objects that stand in no file; check what kustomize build prints"
 
 
-class ExcludedPaths:
-    """Patterns of files and directories; an excluded directory is skipped with all its content.
-
-    A pattern without a slash matches names at any depth: ``charts``, ``*.tmpl.yaml``. A pattern
-    with a slash matches paths relative to the searched directory: ``overlays/*/dev``. ``**`` stands
-    for any number of directories. ``*``, ``?`` and ``[...]`` match characters of one name.
-    """
-
-    def __init__(self, patterns: Iterable[str]) -> None:
-        self._patterns = [_parts(pattern) for pattern in patterns]
-
-    def __contains__(self, path: str) -> bool:
-        """Return whether ``path``, relative to the searched directory, is excluded."""
-        parts = PurePath(path).parts
-        return any(
-            _match(parts[:length], pattern)
-            for pattern in self._patterns
-            for length in range(1, len(parts) + 1)
-        )
-
-
-NOTHING = ExcludedPaths(())
-
-
 class Source(NamedTuple):
     """A file to read.
 
@@ -77,7 +53,7 @@ class Source(NamedTuple):
     note: str = ""
 
 
-def read_manifests(paths: Iterable[str], exclude: ExcludedPaths = NOTHING) -> list[Manifest]:
+def read_manifests(paths: Iterable[str], exclude: Sequence[str] = ()) -> list[Manifest]:
     """Return every object of the files, directories and standard input that ``paths`` name."""
     return list(read_sources(expand(paths, exclude)))
 
@@ -119,13 +95,18 @@ def no_objects_message(paths: Iterable[str], cure: str = "Check the tool that wr
 
 
 def expand(
-    paths: Iterable[str], exclude: ExcludedPaths = NOTHING, *, allow_empty: bool = False
+    paths: Iterable[str], exclude: Sequence[str] = (), *, allow_empty: bool = False
 ) -> list[Source]:
     """Return what ``paths`` mean, each file once.
 
     A directory stands for the regular files below it that end in ``.yaml``, ``.yml`` or ``.json``,
     sorted, without what is excluded. Hidden files and directories that Git tracks, charts and
     patches are notes.
+
+    An excluded directory is skipped with all its content. A pattern of ``exclude`` without a slash
+    matches names at any depth: ``charts``, ``*.tmpl.yaml``. A pattern with a slash matches paths
+    relative to the searched directory: ``overlays/*/dev``. ``**`` stands for any number of
+    directories. ``*``, ``?`` and ``[...]`` match characters of one name.
     """
     sources: dict[str, Source] = {}
     for path in paths:
@@ -134,7 +115,7 @@ def expand(
     return list(sources.values())
 
 
-def _sources(path: str, exclude: ExcludedPaths, allow_empty: bool) -> list[Source]:
+def _sources(path: str, exclude: Sequence[str], allow_empty: bool) -> list[Source]:
     if path != STDIN and is_directory(path):
         found = list(_Walk(path, exclude).sources())
         if not found and not allow_empty:
@@ -175,9 +156,9 @@ def is_link_elsewhere(argument: str) -> bool:
 class _Walk:
     """The manifests below a directory, to which patterns of ``exclude`` are relative."""
 
-    def __init__(self, root: str, exclude: ExcludedPaths) -> None:
+    def __init__(self, root: str, exclude: Iterable[str]) -> None:
         self._root = root
-        self._exclude = exclude
+        self._exclude = [_parts(pattern) for pattern in exclude]
         self._found: list[Source] = []
         self._notes: dict[str, str] = {}
         """By normalized path: why a file is not judged."""
@@ -196,7 +177,7 @@ class _Walk:
     def _visit(self, parent: str, directories: list[str], files: list[str]) -> None:
         below = os.path.relpath(parent, self._root)
         self._notes.update(_kustomization_notes(parent, files))
-        names = [name for name in directories + files if f"{below}/{name}" not in self._exclude]
+        names = [name for name in directories + files if not self._excludes(f"{below}/{name}")]
         found = {name: f"{parent.rstrip('/')}/{name}".removeprefix("./") for name in names}
         if _CHART in names:
             # Its files are read as those of any directory.
@@ -210,6 +191,14 @@ class _Walk:
             if note or (is_visible and not is_special_file(path)):
                 self._found.append(Source(path, in_directory=True, note=note))
         directories[:] = [name for name in directories if name in found and name[0] != "."]
+
+    def _excludes(self, path: str) -> bool:
+        parts = PurePath(path).parts
+        return any(
+            _match(parts[:length], pattern)
+            for pattern in self._exclude
+            for length in range(1, len(parts) + 1)
+        )
 
     def _note(self, path: str) -> str:
         """Return why a file or a directory is not read; empty if it is."""

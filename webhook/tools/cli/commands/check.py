@@ -17,7 +17,6 @@ from webhook.documents.objects import Manifest
 from webhook.tools.cli.commands import EXIT_BUG, EXIT_FOUND, EXIT_INPUT
 from webhook.tools.cli.evaluate import Result, evaluate
 from webhook.tools.cli.manifests import (
-    ExcludedPaths,
     expand,
     is_directory,
     is_link_elsewhere,
@@ -165,7 +164,7 @@ def check(
                 "Name its target."
             )
     title, policy = evaluation.load_policy()
-    sources = expand(paths, ExcludedPaths(exclude), allow_empty=allow_empty)
+    sources = expand(paths, exclude, allow_empty=allow_empty)
     inputs = [policy_choice.path, evaluation.nodes, *(source.path for source in sources)]
     check_outputs(outputs, inputs, "Name another file for the report, or --exclude the input")
     manifests = list(read_sources(sources, lenient=not strict))

@@ -19,7 +19,7 @@ from webhook.documents.document import (
 )
 from webhook.tools.cli.commands import EXIT_BUG, EXIT_FOUND
 from webhook.tools.cli.evaluate import Result
-from webhook.tools.cli.manifests import ExcludedPaths, no_objects_message, read_manifests
+from webhook.tools.cli.manifests import no_objects_message, read_manifests
 from webhook.tools.cli.options import PATH, Evaluation, evaluation_options, exclude_option
 from webhook.tools.cli.yaml_writer import to_yaml
 from webhook.wording import printable
@@ -53,7 +53,7 @@ def mutate(paths: tuple[str, ...], exclude: tuple[str, ...], evaluation: Evaluat
     their order. Comments are dropped, and anchors are expanded.
     """
     _, policy = evaluation.load_policy()
-    results = evaluation.results(policy, read_manifests(paths, ExcludedPaths(exclude)))
+    results = evaluation.results(policy, read_manifests(paths, exclude))
     faults = [(result.manifest.document, _fault(result)) for result in results]
     if any(result.judgement.bugs for result in results):
         for document, fault in faults:

@@ -19,7 +19,7 @@ from policies.kubernetes.objects import JSONObject
 from policies.registry import RULES, Rule
 from webhook.documents.document import Document, DocumentError
 from webhook.documents.objects import Manifest, locate
-from webhook.tools.cli.evaluate import Result, Verdict
+from webhook.tools.cli.evaluate import Result
 from webhook.tools.cli.yaml_writer import Marked
 from webhook.wording import counted, some
 
@@ -33,14 +33,6 @@ if TYPE_CHECKING:
 _RULE_PAGES = "https://gpufence.dev/rules"
 _PAGES = Path(__file__).parents[1] / "rules"
 _RULE_IDS = frozenset(rule.id for rule in RULES)
-_MOST_SEVERE_FIRST: tuple[Verdict, ...] = (
-    "invalid",
-    "denied",
-    "unknown",
-    "mutated",
-    "allowed",
-    "skipped",
-)
 
 
 class CheckReport(msgspec.Struct, frozen=True):
@@ -161,11 +153,6 @@ def by_severity(result: Result) -> int:
     if result.verdict == "denied":
         return -1
     return min((ACTIONS.index(finding.action) for finding in result.findings), default=len(ACTIONS))
-
-
-def verdict_counts(verdicts: Counter[Verdict]) -> dict[Verdict, str]:
-    """Return the counts, the most severe verdict first: ``1 denied``, ``2 allowed``."""
-    return {v: f"{verdicts[v]:,} {v}" for v in _MOST_SEVERE_FIRST if verdicts[v]}
 
 
 def summary(total: str, counts: Iterable[str]) -> str:

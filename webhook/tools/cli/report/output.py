@@ -192,18 +192,18 @@ RED: Style = {"fg": "red"}
 GREEN: Style = {"fg": "green"}
 YELLOW: Style = {"fg": "yellow"}
 STYLES: dict[str, Style] = {
-    "allowed": GREEN,
-    "mutated": {"fg": "cyan"},
+    "invalid": {"fg": "magenta"} | BOLD,
     "denied": RED | BOLD,
     "unknown": YELLOW,
+    "mutated": {"fg": "cyan"},
+    "allowed": GREEN,
     "skipped": DIM,
-    "invalid": {"fg": "magenta"} | BOLD,
     "enforce": RED,
     "warn": YELLOW,
     "audit": {"fg": "blue"},
     "off": PLAIN,
 }
-"""The styles of verdicts and actions."""
+"""The styles of verdicts, the most severe first, and of actions."""
 
 _MARKS: dict[str, Style] = {" ": PLAIN, "+": GREEN, "-": RED, "@": DIM}
 _NARROWEST = 20

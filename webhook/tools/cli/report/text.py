@@ -28,7 +28,6 @@ from webhook.tools.cli.report.content import (
     rule_page,
     summary,
     usages,
-    verdict_counts,
     waste_sentences,
 )
 from webhook.tools.cli.report.output import BOLD, DIM, PLAIN, STYLES, YELLOW, Style, Terminal
@@ -221,11 +220,10 @@ def _summary(
 ) -> str:
     """Return the last lines of a report: counts, the commands that explain the rules, and help."""
     paint = terminal.paint
-    verdicts = Counter(result.verdict for result in results if result.is_object)
+    verdicts = Counter[str](result.verdict for result in results if result.is_object)
     findings = [finding for result in results for finding in result.findings]
-    counts = verdict_counts(verdicts).items()
-    painted = (paint(words, STYLES[verdict]) for verdict, words in counts)
-    text = summary(paint(f"{counted(verdicts.total(), 'object')}{pods}", BOLD), painted)
+    counts = (paint(f"{n:,} {v}", style) for v, style in STYLES.items() if (n := verdicts[v]))
+    text = summary(paint(f"{counted(verdicts.total(), 'object')}{pods}", BOLD), counts)
     warnings = sum(finding.action == "warn" for finding in findings)
     if warnings and not pods:
         text += f"; {paint(counted(warnings, 'warning'), YELLOW)}"
