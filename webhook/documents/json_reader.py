@@ -19,6 +19,7 @@ from webhook.documents.scalars import INT64_MIN, UINT64_MAX
 from webhook.documents.yaml_reader import DUPLICATE_CURE, TOO_DEEP, TOO_DEEP_CURE, read_yaml
 
 _SPACE = re.compile(r"[ \t\r\n]*")
+_GAP = re.compile(rf"{_SPACE.pattern}[:,]?{_SPACE.pattern}")
 COMMENT = re.compile(r"\s*(//|/\*)")
 COMMENT_CURE = "JSON has no comments: remove them, or write YAML"
 _LINE_WITH_BRACKET = re.compile(r"^[{\[]", re.MULTILINE)
@@ -66,7 +67,7 @@ def read_json(text: str) -> Iterator[Document]:
         counted = offset
         return line_above
 
-    at = _skip_space(text, 0)
+    at = _skip(text, 0)
     while at < len(text):
         duplicates.clear()
         try:
@@ -83,7 +84,7 @@ def read_json(text: str) -> Iterator[Document]:
         elif isinstance(value, dict) and isinstance(value.get("items"), list):
             document.item_lines = list(map(line_of, _item_starts(decoder, text, at)))
         yield document
-        at = _skip_space(text, end)
+        at = _skip(text, end)
 
 
 def _decode(decoder: json.JSONDecoder, text: str, at: int) -> tuple[Any, int]:
@@ -150,23 +151,17 @@ def _duplicate(text: str, at: int, end: int, key: str) -> DocumentError:
 
 def _item_starts(decoder: json.JSONDecoder, text: str, at: int) -> Iterator[int]:
     """Yield the position of each of the root's ``items``; ``text`` parses from ``at``."""
-    at = _skip_space(text, at + 1)
-    while True:
-        key, at = decoder.raw_decode(text, at)
-        at = _skip_space(text, _skip_space(text, at) + 1)
-        if key == "items":
-            break
-        _, at = decoder.raw_decode(text, at)
-        at = _skip_space(text, _skip_space(text, at) + 1)
-    at = _skip_space(text, at + 1)
+    key, at = decoder.raw_decode(text, _skip(text, at + 1))
+    while key != "items":
+        _, at = decoder.raw_decode(text, _skip(text, at, _GAP))
+        key, at = decoder.raw_decode(text, _skip(text, at, _GAP))
+    at = _skip(text, _skip(text, at, _GAP) + 1)
     while text[at] != "]":
         yield at
         _, at = decoder.raw_decode(text, at)
-        at = _skip_space(text, at)
-        if text[at] == ",":
-            at = _skip_space(text, at + 1)
+        at = _skip(text, at, _GAP)
 
 
-def _skip_space(text: str, at: int) -> int:
-    match = _SPACE.match(text, at)
+def _skip(text: str, at: int, skipped: re.Pattern[str] = _SPACE) -> int:
+    match = skipped.match(text, at)
     return match.end() if match else at

@@ -55,7 +55,6 @@ _OUTCOMES = {
 }
 """What the outcomes of a rule mean for a Pod."""
 
-_NO_TRAITS: Class = frozenset()
 _NO_SPACE = Space("")
 _DOCUMENT = Document(0, "", 0, path="example.yaml")
 
@@ -151,7 +150,7 @@ class _Case:
     name: str
     before: Effects
     after: Effects
-    own: Class = _NO_TRAITS
+    own: Class = frozenset()
     space: Space = _NO_SPACE
 
     @property
