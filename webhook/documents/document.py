@@ -31,9 +31,6 @@ class DocumentError(Exception):
     cure: str = field(default="", kw_only=True)
     for_kubectl: bool = field(default=False, kw_only=True)
 
-    def __str__(self) -> str:
-        return self.problem
-
 
 class InputError(Exception):
     """Invalid input. Each line says what is wrong, where, and what to do."""
