@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from prometheus_client import disable_created_metrics
 
@@ -22,6 +23,7 @@ from webhook.devices.classes import DEVICE_CLASSES
 from webhook.devices.nodes import NODES
 from webhook.devices.offers import Offers
 from webhook.devices.slices import RESOURCE_SLICES
+from webhook.kube.collection import Collection
 from webhook.kube.errors import ClusterError
 from webhook.kube.reflector import Watches
 from webhook.kube.writer import KubeWriter
@@ -31,6 +33,10 @@ from webhook.signals import Signals
 
 _PAUSE = 0.1
 """Seconds between two rounds: another client may change an object whenever it is repaired."""
+
+_OF_NODES: tuple[Collection[Any], ...] = (NODES, DEVICE_CLASSES, RESOURCE_SLICES)
+"""What tells which nodes have devices. DeviceTaintRules change only how many a Pod can get."""
+_NAMES_OF_NODES = {collection.name for collection in _OF_NODES}
 
 _log = logging.getLogger("gpufence")
 
@@ -90,8 +96,8 @@ class _Process:
             policy.follow(self._watches)
         self._offers = Offers(policy.current, lambda: self._watches.relist(RESOURCE_SLICES))
         if options.controller.registration.with_nodes:
-            for collection, store in self._offers.stores.items():
-                self._watches.need(collection, store)
+            for collection in _OF_NODES:
+                self._watches.need(collection, self._offers.stores[collection])
         self._objects = Objects(self._watches, self._wake)
         self._controller = Controller(
             options.controller, self._api, self._objects, lambda: policy.current, self._metrics
@@ -136,8 +142,7 @@ class _Process:
 
     async def _run(self, task: PeriodicTask) -> None:
         """Run a task once each watch has listed its object, or has failed to."""
-        nodes = {collection.name for collection in self._offers.stores}
-        while self._watches.missing().keys() - nodes - self._watches.problems().keys():  # noqa: ASYNC110
+        while self._watches.missing().keys() - _NAMES_OF_NODES - self._watches.problems().keys():  # noqa: ASYNC110
             await asyncio.sleep(_PAUSE)
         await task.run_forever()
 
@@ -176,8 +181,7 @@ class _Process:
 
     def _nodes(self) -> NodeIndex | None:
         """Return the nodes, once they and their devices are listed."""
-        needed = {NODES.name, DEVICE_CLASSES.name, RESOURCE_SLICES.name}
-        return self._offers.nodes.index if needed <= {*self._watches.listed} else None
+        return self._offers.nodes.index if self._watches.listed >= _NAMES_OF_NODES else None
 
     def _state(self) -> tuple[bool, list[str]]:
         """Return whether every task has succeeded once, and what does not succeed now."""

@@ -519,10 +519,6 @@ def granted(installed: Installation, role: str) -> set[Right]:
     }
 
 
-NEWER = {("resource.k8s.io", "devicetaintrules", "watch")}
-"""Before Kubernetes 1.37, the list of DeviceTaintRules answers 404, and nothing is watched."""
-
-
 @CLAIMS
 def test_replicas_have_exactly_the_permissions_that_they_use(installed: Installation) -> None:
     group = {"podGroupName": "none"}
@@ -535,7 +531,8 @@ def test_replicas_have_exactly_the_permissions_that_they_use(installed: Installa
     # Without an autoscaler, the lists answer 404, and nothing is watched.
     autoscalers = {"karpenter.sh", "cluster.x-k8s.io"}
     rare |= {right for right in rights if right[0] in autoscalers and right[2] == "watch"}
-    rare |= NEWER
+    # Before Kubernetes 1.37, the list of DeviceTaintRules answers 404, and nothing is watched.
+    rare |= {("resource.k8s.io", "devicetaintrules", "watch")}
     assert used(installed, REPLICA_USER) | rare == rights
     assert {verb for _, _, verb in rights} == {"get", "list", "watch"}
 
@@ -580,7 +577,7 @@ def test_the_controller_has_exactly_the_permissions_that_it_uses(
     # An apply that creates is recorded as a patch, and needs the right to create as well.
     kinds = (*KINDS, "validatingadmissionpolicies")
     hidden = {("admissionregistration.k8s.io", kind, "create") for kind in kinds}
-    assert used(installed, CONTROLLER_USER) | NEWER == rights - hidden
+    assert used(installed, CONTROLLER_USER) == rights - hidden
     assert hidden < rights
 
 

@@ -16,7 +16,7 @@ _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _ADMISSION = "admissionregistration.k8s.io"
 _CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _POLICIES, _BINDINGS = "validatingadmissionpolicies", "validatingadmissionpolicybindings"
-_DRA = ("deviceclasses", "devicetaintrules", "resourceslices")
+_DRA = ("deviceclasses", "resourceslices")
 _FOLLOW = ("list", "watch")
 
 
