@@ -14,7 +14,6 @@ from reviewing import default_policy
 from specs import JSON
 from webhook.controller.text.objects import (
     BINDING_KIND,
-    DESCRIPTION,
     LABELS,
     POLICY_KIND,
     Registration,
@@ -39,7 +38,7 @@ def test_each_rule_has_a_labeled_policy_with_a_description_and_a_binding_that_de
     for obj in admission_policies(default_policy(), Registration()):
         assert obj["metadata"]["labels"] == LABELS
         if obj["kind"] == POLICY_KIND:
-            assert obj["metadata"]["annotations"][DESCRIPTION].startswith("Denies ")
+            assert obj["metadata"]["annotations"]["gpufence.dev/description"].startswith("Denies ")
             assert obj["spec"]["failurePolicy"] == "Fail"
         else:
             name = obj["metadata"]["name"]

@@ -28,9 +28,6 @@ from webhook.registered import DOMAIN
 FENCE_POLICY = "gpufence.dev/fence-policy"
 """Annotation of the webhook configurations: the name of the FencePolicy that replicas follow."""
 
-DESCRIPTION = "gpufence.dev/description"
-"""Annotation of an admission policy: what it does, in a sentence."""
-
 LABELS = {"app.kubernetes.io/name": "gpufence"}
 """The label by which docs/operate/break-glass.md deletes everything that is registered."""
 

@@ -168,7 +168,21 @@ class ServedCertificate:
         return _Served(context, material, Leaf(plain, serial, begins, ends))
 
     def _context_of(self, path: str, *, asks_clients: bool = False) -> ssl.SSLContext:
-        context = _server_context(asks_clients=asks_clients)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers(_TLS12_CIPHERS)
+        context.set_alpn_protocols(["http/1.1"])
+        # Renegotiation (TLS 1.2) costs the server work without any use.
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        if asks_clients:
+            context.verify_mode = ssl.CERT_REQUIRED
+            # Trust every certificate in the file, also an intermediate CA.
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+            # A session that is taken up again is not verified again: neither against CAs that have
+            # changed meanwhile, nor for its time. API servers take none up. TLS 1.2 keeps sessions
+            # where Python cannot turn that off.
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+            context.num_tickets = 0
         try:
             # With a passphrase, OpenSSL never prompts for one.
             context.load_cert_chain(path, password="")
@@ -204,26 +218,6 @@ class ServedCertificate:
             where=f"{self._certificate} with {self._key}",
             cure="Use an ECDSA P-256 or an RSA 2048 key and a SHA-256 signature, or better",
         )
-
-
-def _server_context(*, asks_clients: bool = False) -> ssl.SSLContext:
-    """Return a context without a certificate."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_ciphers(_TLS12_CIPHERS)
-    context.set_alpn_protocols(["http/1.1"])
-    # Renegotiation (TLS 1.2) costs the server work without any use.
-    context.options |= ssl.OP_NO_RENEGOTIATION
-    if asks_clients:
-        context.verify_mode = ssl.CERT_REQUIRED
-        # Trust every certificate in the file, also an intermediate CA.
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        # A session that is taken up again is not verified again: neither against CAs that
-        # have changed meanwhile, nor for its time. API servers take none up. TLS 1.2 keeps sessions
-        # where Python cannot turn that off.
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.num_tickets = 0
-    return context
 
 
 def _trust(context: ssl.SSLContext, authorities: bytes, where: str) -> None:
