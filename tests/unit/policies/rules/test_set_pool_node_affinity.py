@@ -156,8 +156,10 @@ def test_reserved_nodes_are_not_left_out_where_all_are_reserved() -> None:
         {"name": "outside", "nodeSelector": {"gpu": "a"}, **term("lab DoesNotExist")},
     ]
     labs = [OF_LAB | {"resources": [f"example.com/{n}"]} | lab for n, lab in enumerate(labs)]
-    own = policy(pools=[{"name": "open", "nodeSelector": {"gpu": "a"}, **OFFERING}, *labs])
-    assert mutated(pod(A), own) == [term("gpu In a")]
+    own = {"name": "open", "nodeSelector": {"gpu": "a"}, **OFFERING}
+    assert mutated(pod(A), policy(pools=[own, *labs])) == [term("gpu In a")]
+    [one] = mutated(pod(A), policy(pools=[own, labs[0]]))
+    assert one["matchExpressions"][1] == {"key": "lab", "operator": "DoesNotExist"}
 
 
 def test_many_ways_to_leave_out_reserved_nodes_are_not_all_tried() -> None:
