@@ -574,9 +574,9 @@ def may_meet(template: NodeTemplate, alternative: Alternative) -> bool:
 
 def _may_offer(template: NodeTemplate, needed: Mapping[str, int]) -> bool:
     """Return whether a node can have the devices: of an unknown number, those that plugins name."""
-    if template.allocatable is not None:
-        return template.offers(needed)
-    return all(map(_is_plausible, needed))
+    if (offered := template.allocatable) is None:
+        return all(map(_is_plausible, needed))
+    return all(offered.get(name, 0) >= count for name, count in needed.items())
 
 
 def _is_plausible(name: str) -> bool:

@@ -76,11 +76,6 @@ class NodeTemplate:
         """Return whether a node can meet the selector when it joins, as far as is known."""
         return all(self._promises(key, values) for key, values in selector.items())
 
-    def offers(self, needed: Mapping[str, int]) -> bool:
-        """Return whether a node can have so many devices."""
-        offered = self.allocatable
-        return offered is None or all(offered.get(name, 0) >= n for name, n in needed.items())
-
     def values(self, key: str) -> Iterator[str]:
         """Yield the values of a label that the template names."""
         if key in self.labels:

@@ -466,6 +466,7 @@ MACHINES = NodeTemplate(
     [
         ({}, MACHINES, {"machines": 3}),
         ({}, replace(MACHINES, labels={PRESENT: "true", "zone": "b"}), {}),
+        ({}, replace(MACHINES, allocatable={"example.com/x": 1}), {}),
         (
             {NODE_POOL_LABEL: "k"},
             replace(MACHINES, labels={**MACHINES.labels, NODE_POOL_LABEL: "k"}),
