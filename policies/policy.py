@@ -103,7 +103,7 @@ def _known_rule(name: str, info: ValidationInfo) -> str:
 def _any_of(fields: Mapping[str, str]) -> dict[str, Any]:
     """Return the schema of a part with at least one of the fields.
 
-    By the name of a field: the keyword for the number of its entries. It needs one.
+    By the name of a field: the keyword for the number of its entries, where it needs one.
     """
     return {
         "anyOf": [
