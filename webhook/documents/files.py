@@ -110,7 +110,8 @@ def _opened(path: str) -> BinaryIO:
     """Open a file, or standard input.
 
     Raises:
-        DocumentError: it cannot be opened.
+        DocumentError: it cannot be one.
+        OSError: it cannot be opened.
     """
     # Python has no sys.stdin if its descriptor is closed at the start.
     if path == STDIN and sys.stdin is None:
@@ -124,8 +125,6 @@ def _opened(path: str) -> BinaryIO:
         raise DocumentError("does not exist", cure=_CHECK_PATH) from None
     except ValueError:  # A null character in the path.
         raise DocumentError("is not the path of a file", cure=_CHECK_PATH) from None
-    except OSError as error:
-        raise cannot_be_read(error) from error
 
 
 def decode(data: bytes) -> str:

@@ -126,11 +126,8 @@ def _sources(path: str, exclude: Sequence[str], allow_empty: bool) -> list[Sourc
     return [Source(path)]
 
 
-def is_directory(path: str) -> bool:
-    try:
-        return Path(path).is_dir()
-    except OSError:  # the reader reports it
-        return False
+is_directory = os.path.isdir
+"""Return whether a path is a directory; false if that is unknown, which the reader reports."""
 
 
 def is_special_file(path: str) -> bool:
