@@ -51,10 +51,7 @@ class _Sides(NamedTuple):
 
 def changed_fields(old: Policy, new: Policy) -> list[ChangedField]:
     """Return the fields in which the policies differ after normalization."""
-    return [
-        ChangedField(each.path, each.old, each.new, each.steps)
-        for each in _changes(_Sides(document(old), document(new)))
-    ]
+    return list(_changes(_Sides(document(old), document(new))))
 
 
 def document(value: Any, key: str = "") -> Any:
@@ -104,7 +101,7 @@ def with_old_value(field: ChangedField, new: Policy) -> Policy | None:
     return None
 
 
-def _changes(sides: _Sides) -> Iterator[_Sides]:
+def _changes(sides: _Sides) -> Iterator[ChangedField]:
     old, new, path, steps, schema = sides
     if isinstance(old, dict) and isinstance(new, dict):
         is_free = schema.rpartition(".")[2] in MAPPINGS
@@ -121,17 +118,17 @@ def _changes(sides: _Sides) -> Iterator[_Sides]:
     elif isinstance(old, list) and any(isinstance(each, dict) for each in [*old, *(new or ())]):
         yield from _changes_of_list(sides)
     elif old != new:
-        yield sides
+        yield ChangedField(path, old, new, steps)
 
 
-def _changes_of_list(sides: _Sides) -> Iterator[_Sides]:
+def _changes_of_list(sides: _Sides) -> Iterator[ChangedField]:
     """Yield the changes of a list of parts: of its entries, and of their order."""
     old, new, path, steps, schema = sides
     pairs = _pairs(old, new)
     both = [after for before, after in sorted(pairs.items()) if after is not None]
     if both != sorted(both) and not schema.endswith(_IN_ANY_ORDER):
         titles = [[_title(new[n]) for n in order] for order in (both, sorted(both))]
-        yield _Sides(titles[0], titles[1], f"{path} (order)", (), schema)
+        yield ChangedField(f"{path} (order)", titles[0], titles[1])
     entries = [
         (old[before], None if after is None else new[after], before if after is None else after)
         for before, after in pairs.items()
