@@ -100,7 +100,6 @@ def policy_data(rule: str, policy: Policy, today: date | None = None) -> Data:
     return {
         "pools": [_pool(pool) for pool in policy.pools],
         "taints": _sorted(taint.key for pool in policy.pools for taint in pool.fence),
-        "nodeLabels": _sorted(key for pool in policy.pools for key in pool.selector),
         "implicit": _implicit(policy),
         "deviceFiles": [
             {"part": file, "remediation": remediation}

@@ -23,7 +23,7 @@ from cases.loading import Case, compiled
 from controlplane.api import ApiError
 from controlplane.cluster import ControlPlane
 from controlplane.versions import CLAIMS
-from deciding import required
+from deciding import required, term
 from each import each
 from in_tree import (
     SETUP_USER,
@@ -100,8 +100,7 @@ EXPIRING = {
         exceptions=(
             ExceptionEntry(
                 rules=frozenset({"pool-trespass"}),
-                namespaces=NameSet(["default"]),
-                kinds=frozenset({"Pod"}),
+                namespaces=NameSet(["law", "def*"]),
                 names=NameSet(["pod-*"]),
                 reason="moves soon",
                 expires=TODAY + timedelta(days=days),
@@ -115,7 +114,8 @@ LABELS = {
     "default": {},
     "law-dev": {"tier": "dev"},
     "law-test": {"tier": "test", "team": "a"},
-    "law-team": {"team": "a"},
+    "law-team": {"tier": "te", "team": "b"},
+    "other-law": {"team": "a"},
 }
 """Namespaces with their labels."""
 HELP = {"help": 'Contact "#gpus", or see {it}'}
@@ -327,6 +327,8 @@ def why_only_the_engine(finding: Finding, obj: JSON, request: Request, policy: P
         ),
         "a term that compares numbers or several names": "nodeSelectorTerms" in finding.path
         and (numeric or text.count("metadata.name") > 1),
+        "a pool that leaves out nodes": "the node selection" in finding.detail
+        and any(pool.without and pool.name in finding.detail for pool in policy.pools),
         "another label that a term names twice": "nodeSelector" in finding.path
         and names_another_label_twice(spec, policy),
         "a run time, a queue, or a share of CPU and memory": any(
@@ -343,8 +345,8 @@ def names_another_label_twice(spec: JSON, policy: Policy) -> bool:
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     keys_of_pools = {key for pool in policy.pools for key in pool.selector}
-    for term in required.get("nodeSelectorTerms") or ():
-        expressions = [each["key"] for each in term.get("matchExpressions") or ()]
+    for alternative in required.get("nodeSelectorTerms") or ():
+        expressions = [each["key"] for each in alternative.get("matchExpressions") or ()]
         keys = Counter([*(spec.get("nodeSelector") or ()), *expressions])
         if any(count > 1 for key, count in keys.items() if key not in keys_of_pools):
             return True
@@ -393,6 +395,15 @@ def test_law_admission_policies_deny_no_object_that_the_engine_allows(lines: Lin
         print(f"\n{name}: {dict(tally)}")
         assert tally["denied by both"] > 0
         assert tally["allowed by both"] > 0
+
+
+def test_the_name_and_the_labels_of_a_namespace_decide(lines: Lines) -> None:
+    tried = (GENERATED["labels of namespaces"], BY_ACTION["warn"])
+    objects = (TRESPASSER, pod(LEAK))
+    for policy, obj, (namespace, labels) in itertools.product(tried, objects, LABELS.items()):
+        denied = enforced(obj, policy, Request(namespace), Facts(namespace_labels=labels))
+        outcome = lines[policy].create(obj, namespace)
+        assert (outcome.verdict == "denied") is bool(denied), (namespace, outcome.message)
 
 
 BY_TYPE = {"nodeSelector": {"node.kubernetes.io/instance-type": "p5"}}
@@ -458,6 +469,10 @@ def test_law_admission_policies_deny_no_update_that_the_engine_allows(lines: Lin
     assert tally["allowed by both"] > 0
 
 
+SHOWS = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+LEAK = spec_with(containers=[{"name": "main", "image": "app", "env": SHOWS}])
+
+
 @CLAIMS
 @pytest.mark.slow("creates a Pod of every class")
 def test_the_api_server_denies_no_class_of_pods_that_the_engine_allows(lines: Lines) -> None:
@@ -513,12 +528,11 @@ def test_conditions_leave_to_the_webhook_what_is_too_large_and_templates_that_ch
     """Before 1.37, an API server converts an object for each policy, and again for variables."""
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
     trespasser = spec_with(tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}])
-    leak = spec_with(containers=[{"name": "main", "image": "app", "env": SHOWS}])
     large = dense()["200 of most things"]["spec"]
     plain = workload("Deployment", "plain", spec_with())
     with in_tree(control_plane, policy_of(default_spec()), denies_all=True) as line:
         line.api(SETUP_USER).request("POST", path, plain)
-        for spec, created in ((trespasser, "denied"), (leak, "denied"), (large, "accepted")):
+        for spec, created in ((trespasser, "denied"), (LEAK, "denied"), (large, "accepted")):
             deployment = workload("Deployment", "plain", spec)
             renamed = {**deployment, "metadata": {"name": "new"}}
             assert line.create(renamed, namespace).verdict == created
@@ -533,28 +547,51 @@ def test_an_exception_expires_on_its_date_without_recompilation(lines: Lines) ->
         days = before, datetime.now(UTC).date()
         verdicts = {"accepted" if day < expires else "denied" for day in days}
         assert outcome.verdict in verdicts, outcome.message
-        # The exception is for Pods of that name.
+        # The exception is for Pods of that name, and for namespaces of those names.
         named = {**TRESPASSER, "metadata": {"name": "other"}}
         assert lines[policy].create(named).verdict == "denied"
+        assert lines[policy].create(TRESPASSER, "law-dev").verdict == "denied"
 
 
-def test_a_pool_whose_label_has_any_value_is_selected_by_each_value(lines: Lines) -> None:
-    """Whatever else the Pod excludes, unless that is the value."""
-    line, policy = lines[ANY_VALUE], ANY_VALUE
-    [(label, _)] = [*policy.pools[0].selector.items()][:1]
-    one, others = ({"key": label, "operator": "In", "values": v} for v in (["l4"], ["a", "b"]))
-    present = {"key": label, "operator": "Exists"}
-    without = [{"key": label, "operator": "NotIn", "values": v} for v in (["none"], ["a"], ["b"])]
-    for terms, verdict in (
-        ([one, without[0]], "denied"),
-        ([present, *without], "denied"),
-        ([others, without[1]], "denied"),
-        ([others, *without], "accepted"),
-    ):
-        obj = pod({**TRESPASSER["spec"], **required({"matchExpressions": terms})})
-        assert bool(enforced(obj, policy, Request(), Facts())) is (verdict == "denied")
-        outcome = line.create(obj)
-        assert outcome.verdict == verdict, outcome.message
+NARROWED = yaml.safe_load("""
+any value of a label:
+  - [denied, gpu-memory In l4, gpu-memory NotIn none]
+  - [denied, gpu-memory Exists, gpu-memory NotIn none, gpu-memory NotIn a, gpu-memory NotIn b]
+  - [denied, gpu-memory In a b, gpu-memory NotIn a]
+  - [accepted, gpu-memory In a b, gpu-memory NotIn none, gpu-memory NotIn a, gpu-memory NotIn b]
+  - [accepted, gpu-memory In l4, gpu-memory DoesNotExist]
+several values of a label:
+  - [denied, nvidia.com/gpu.present In true, gpu-memory Gt 39]
+  - [denied, nvidia.com/gpu.present In true, gpu-memory Lt 6]
+  - [accepted, nvidia.com/gpu.present In true, gpu-memory Gt 40]
+  - [accepted, nvidia.com/gpu.present In true, gpu-memory Lt 5]
+  - [accepted, nvidia.com/gpu.present In true, gpu-memory Gt many]
+two labels:
+  - [denied, nvidia.com/gpu.present Exists]
+  - [denied, nvidia.com/gpu.present NotIn false]
+""")
+"""By policy: a verdict, and the expressions of a term with the tolerations of each taint."""
+
+
+def test_the_values_that_a_term_leaves_decide_about_the_pool(lines: Lines) -> None:
+    tolerations = [{"key": key, "operator": "Exists"} for key in ("nvidia.com/gpu", "gpu")]
+    for name, (verdict, *expressions) in ((n, row) for n, rows in NARROWED.items() for row in rows):
+        obj = pod(
+            spec_with(
+                tolerations=tolerations,
+                **required(
+                    {
+                        "matchExpressions": [
+                            e for each in expressions for e in term(each)["matchExpressions"]
+                        ]
+                    }
+                ),
+            )
+        )
+        known = [Facts(nodes=nodes) for nodes in NODES.values()]
+        denied = all(enforced(obj, GENERATED[name], Request(), each) for each in known)
+        outcome = lines[GENERATED[name]].create(obj)
+        assert (outcome.verdict, denied) == (verdict, verdict == "denied"), (name, expressions)
 
 
 WILDCARD = {"operator": "Exists"}
@@ -582,7 +619,6 @@ def test_a_template_with_every_toleration_is_left_to_the_webhook(lines: Lines) -
     each(sorted(WORKLOADS.keys() - {"DaemonSet"}), is_left)
 
 
-SHOWS = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
 PATCHES: dict[str, JSON] = {
     "alone": {},
     "with a deletion timestamp": {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},

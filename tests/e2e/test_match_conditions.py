@@ -416,6 +416,14 @@ def test_each_single_way_to_select_gpu_nodes_calls_the_webhook(hook: Registered)
     assert tally.accepted == tally.needed == 3 * len(ways)
 
 
+def test_a_privileged_node_agent_calls_the_webhook(hook: Registered) -> None:
+    privileged = [{**MAIN, "securityContext": {"privileged": True}}]
+    spec = reaching(containers=privileged, tolerations=[{"operator": "Exists"}])
+    agent, path = workload("DaemonSet", "agent", spec), WORKLOADS["DaemonSet"][1].format("default")
+    check(hook, tally := Tally(), "POST", path, agent, KNOWN)
+    assert tally.needed == 1
+
+
 @CLAIMS
 def test_a_claim_alone_calls_the_webhook(hook: Registered) -> None:
     tally = try_each(hook, [pod(ALONE["a claim"])])
@@ -520,6 +528,15 @@ def test_an_update_of_nothing_that_a_rule_reads_calls_no_webhook(
 
 
 @pytest.mark.parametrize("hook", [("default", NODES)], indirect=True, ids=["default"])
+def test_an_update_of_a_pod_that_has_its_node_calls_no_webhook(hook: Registered) -> None:
+    with stored(hook, pod(reaching(nodeName="cpu-1"))) as (url, created):
+        other = [{**created["spec"]["containers"][0], "image": "other"}]
+        mark, updated = hook.send("PUT", url, changed(created, ("spec", "containers"), other))
+    assert updated is not None
+    assert hook.called_endpoints(mark) == set()
+
+
+@pytest.mark.parametrize("hook", [("default", NODES)], indirect=True, ids=["default"])
 def test_a_pod_that_tolerates_every_taint_of_another_effect_calls_nothing(hook: Registered) -> None:
     evicted = reaching(tolerations=[{"operator": "Exists", "effect": "NoExecute"}])
     mark, _ = hook.send("POST", "/api/v1/namespaces/default/pods", pod(evicted))
@@ -579,7 +596,8 @@ def full(**more: int) -> JSON:
     lists = dict.fromkeys(
         ("containers", "tolerations", "selector", "terms", "volumes", "keys"), 200
     )
-    count = {**lists, "tolerations": 198, "env": 2000, "expressions": 2000, "path": 4096, **more}
+    count = {**lists, "tolerations": 198, "env": 2000, "expressions": 2000, "path": 4096}
+    count |= {"mounts": 0, "quantities": 0, **more}
 
     def spread(entries: int, over: int) -> list[int]:
         return [entries // over + (n < entries % over) for n in range(over)]
@@ -607,6 +625,10 @@ def full(**more: int) -> JSON:
             for n in range(count["volumes"])
         ],
     }
+    spec["containers"][0] |= {
+        "volumeMounts": [{"name": "v-0", "mountPath": "/v"}] * count["mounts"],
+        "resources": {"limits": dict.fromkeys(["cpu"][: count["quantities"]], "1")},
+    }
     # One annotation is the mark.
     return pod(spec, annotations={f"a-{n}": "" for n in range(count["keys"] - 1)})
 
@@ -622,8 +644,11 @@ def test_only_a_pod_with_too_much_to_search_calls_the_webhook(hook: Registered) 
         return hook.called_endpoints(mark)
 
     def calls(what: str) -> None:
-        count = {"env": 2001, "expressions": 2001, "path": 4097, "tolerations": 199}.get(what, 201)
-        assert "/validate" in called(**{what: count})
+        count = {"env": 2001, "expressions": 2001, "path": 4097, "tolerations": 199}
+        count |= {"mounts": 1, "quantities": 1}
+        changes = what in ("containers", "tolerations")
+        needed = {"/validate", *(["/mutate"] if changes else [])}
+        assert needed <= called(**{what: count.get(what, 201)})
 
     assert called() == set()
     each(
@@ -637,6 +662,8 @@ def test_only_a_pod_with_too_much_to_search_calls_the_webhook(hook: Registered) 
             "env",
             "expressions",
             "path",
+            "mounts",
+            "quantities",
         ],
         calls,
     )

@@ -226,8 +226,8 @@ def test_a_mirror_pod_of_a_kubelet_never_waits(outage: Outage) -> None:
         "annotations": {"kubernetes.io/config.mirror": "0"},
         "ownerReferences": [{**owner, "controller": True}],
     }
-    # The kubelet adds this toleration to every static Pod.
-    tolerations = [{"operator": "Exists", "effect": "NoExecute"}]
+    # The kubelet adds the first one to every static Pod, and many have the second.
+    tolerations = [{"operator": "Exists", "effect": "NoExecute"}, {"operator": "Exists"}]
     mirror = {"metadata": metadata, "spec": spec(nodeName=name, tolerations=tolerations)}
     kubelet = replace(api, user=f"system:node:{name}", group="system:nodes")
 

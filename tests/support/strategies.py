@@ -572,6 +572,10 @@ def policies() -> dict[str, Policy]:
         "labels of namespaces": _policy(
             _pool(),
             overrides=[
+                {"namespaces": ["def*"], "rules": {"pool-trespass": "warn"}, "mode": "warn"},
+                {"namespaces": ["default"], "rules": {"pool-trespass": "enforce"}},
+                {"namespaces": ["default"], "mode": "enforce"},
+                {"namespaces": ["def"], "mode": "audit"},
                 {"namespaceSelector": {"matchLabels": {"tier": "dev"}}, "mode": "warn"},
                 {
                     "namespaceSelector": {
@@ -580,7 +584,7 @@ def policies() -> dict[str, Policy]:
                             _exists("team"),
                         ]
                     },
-                    "rules": {"pool-trespass": "warn"},
+                    "rules": {"pool-trespass": "warn", "device-leak": "warn"},
                     "mode": "enforce",
                 },
                 {
@@ -593,8 +597,8 @@ def policies() -> dict[str, Policy]:
             ],
             exceptions=[
                 {
-                    "rules": ["device-leak"],
-                    "namespaceSelector": {"matchLabels": {"tier": "test"}},
+                    "rules": ["device-leak", "pool-trespass"],
+                    "namespaceSelector": {"matchLabels": {"tier": "test", "team": "a"}},
                     "reason": "tests",
                 }
             ],

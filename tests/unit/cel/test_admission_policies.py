@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -93,6 +94,23 @@ def test_no_line_of_an_expression_is_long(rule: str) -> None:
     expressions += [spec["validations"][0]["messageExpression"]]
     for expression in expressions:
         assert max(map(len, expression.split("\n"))) <= 110, expression
+
+
+def test_what_both_rules_say_has_one_text() -> None:
+    """A test of one rule is so one of the other."""
+    made = by_name(default_policy())
+    trespass, leak = (
+        {
+            each["name"]: re.sub(r"\Asize\(.*\n", "", each["expression"])
+            for each in made[POLICY_KIND, name]["matchConditions"]
+            + made[POLICY_KIND, name]["variables"]
+        }
+        for name in (TRESPASS, LEAK)
+    )
+    own = {"policy", "advice"}
+    shared = (trespass.keys() & leak.keys()) - own
+    assert {"is-enforced", "met", "isDenied"} <= shared
+    assert {name for name in shared if trespass[name] != leak[name]} == set()
 
 
 def test_all_names_lists_the_name_of_every_object() -> None:
