@@ -91,8 +91,8 @@ def check(pod: Pod, context: Context) -> Iterator[Finding]:
     nodes = context.facts.nodes
     bound = pod.spec.node_name
     for request in requests:
-        if nodes is not None and not bound and unlabeled_nodes(request, nodes, context):
-            yield _unlabeled(request, nodes, context)
+        if not (nodes is None or bound) and (found := unlabeled_nodes(request, nodes, context)):
+            yield _unlabeled(request, nodes.nodes(found))
         if excludes_pools(pod, request, context):
             yield _excluded(pod, request, context)
         if reader := reader or _reader_of(pod, context):
@@ -379,9 +379,8 @@ def _bound_elsewhere(
             )
 
 
-def _unlabeled(request: DeviceRequest, nodes: NodeIndex, context: Context) -> Finding:
+def _unlabeled(request: DeviceRequest, unlabeled: Iterable[Node]) -> Finding:
     """Return a warning: the Pod can run, because gpufence then adds no node affinity."""
-    unlabeled = nodes.nodes(unlabeled_nodes(request, nodes, context))
     names = [node.name for node in islice(unlabeled, 4)]
     shown = f"{', '.join(names[:3])}{', ...' if names[3:] else ''}"
     return Finding(
